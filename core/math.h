@@ -41,6 +41,8 @@ SINTER_FN double abs(double x) { return std::fabs(x); }
 SINTER_FN float copy_sign(float magnitude, float sign) {
   return from_bits((to_bits(magnitude) & 0x7fffffffu) | (to_bits(sign) & 0x80000000u));
 }
+// NaN in either operand gives NaN, unlike fmaxf.
+template <class T> SINTER_FN T max_or_nan(T a, T b) { return b > a || b != b ? b : a; }
 SINTER_FN float sqrt(float x) { return std::sqrt(x); }
 SINTER_FN double sqrt(double x) { return std::sqrt(x); }
 

@@ -315,13 +315,12 @@ std::vector<int64_t> places(const Pick& choice, const Tensor& taken) {
   if (choice.op == &kMaxPool2dOp) {
     out.assign(all.size(), kNowhere);
     const PoolPlane plane(choice.attrs.as<Pool2dAttrs>(), from, choice.taken);
-    const int64_t outputs = plane.out_height * plane.out_width;
     for (int64_t i = 0; i < std::ssize(all); ++i) {
-      const int64_t output = i % outputs, first = i / outputs * plane.height * plane.width;
-      plane.for_window(
-          output / plane.out_width, output % plane.out_width, [&](int64_t k, int64_t at) {
-            out[size_t(i)] = k == all[size_t(i)] ? first + at : out[size_t(i)];
-          });
+      const int64_t output = i % plane.outputs(), first = i / plane.outputs() * plane.inputs(),
+                    width = plane.columns.outputs;
+      plane.for_window(output / width, output % width, [&](int64_t k, int64_t at) {
+        out[size_t(i)] = k == all[size_t(i)] ? first + at : out[size_t(i)];
+      });
     }
   } else {
     const int dim = normalize_dim("argmax", choice.attrs.as<DimAttrs>().dim, from.rank());

@@ -79,33 +79,3 @@ enum class Fault : uint32_t { none, label_out_of_range, index_out_of_range };
 #endif
 #include "core/device/kernel_simt.h"
 #endif
-
-namespace sinter::SINTER_KERNEL_NS {
-
-// NaN in either operand gives NaN, unlike fmaxf.
-template <class T> SINTER_DEVICE_FN T max_or_nan(T a, T b) { return b > a || b != b ? b : a; }
-
-// Over a warp, by a fixed xor tree: the same bits in every lane and on every device.
-template <class T> SINTER_DEVICE_FN T warp_sum(T v) {
-  SINTER_UNROLL
-  for (int mask = 16; mask > 0; mask >>= 1) v = v + shfl_xor(v, mask);
-  return v;
-}
-template <class T> SINTER_DEVICE_FN T warp_max(T v) {
-  SINTER_UNROLL
-  for (int mask = 16; mask > 0; mask >>= 1) v = max_or_nan(v, shfl_xor(v, mask));
-  return v;
-}
-// Over a block, warps in order; the result in every thread. `scratch` holds one value per warp and
-// may be used again after the call.
-template <class T, int N> SINTER_DEVICE_FN T block_sum(T v, Shared<T, N>& scratch) {
-  v = warp_sum(v);
-  if (lane() == 0) scratch.put(warp(), v);
-  block_sync();
-  T sum = scratch[0];
-  for (int w = 1; w < warps_per_block(); ++w) sum = sum + scratch[w];
-  block_sync();
-  return sum;
-}
-
-}  // namespace sinter::SINTER_KERNEL_NS

@@ -4,9 +4,9 @@
 // longer rows W is read again. Reads h, labels, grad_output and saved once, W once or twice per
 // block; writes a loss a row, dz and dh.
 #include "ops/fused/chain_end.cuh"
-#include "ops/fused/xent_row.cuh"
 #include "ops/ops.h"
 #include "ops/product/gemm_launch.cuh"
+#include "ops/rows/row.cuh"
 
 // B batch, C classes, H hidden
 namespace sinter::SINTER_KERNEL_NS {
@@ -23,7 +23,7 @@ template <class T> struct HeadOperands {
   In<int32_t> labels;
   In<V> grad_output;
   int64_t grad_output_step;
-  V own, others;  // what a loss takes of its label's logit, and of every logit
+  Target<V> target;
   Out<V> loss;
   Out<T> dz;
   EndSteps<T, kReluGrad> dh;  // or the sums as they are
@@ -83,31 +83,31 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
     block_sync();
   }
 
-  V z[kC / 16];
-  core.logits(z);
-  const int r = thread_x() / 16, c0 = lane() % 16, classes = static_cast<int>(x.w.outer);
-  const int64_t row = first + r;
-  const bool real = row < rows;
+  const int64_t mine = first + thread_x() / 16;
+  const bool real = mine < rows;
+  WarpRow<V, kC / 16, 16> row{mine, static_cast<int>(x.w.outer)};
+  typename WarpRow<V, kC / 16, 16>::Values z;
+  core.logits(z.v);
+  row.each([&](auto i) { z.v[i.j] = z.v[i.j] + x.bias.at(i.c); });
+  const RowNumber<int> label{real ? x.labels[mine] : 0};
+  const RowNumber<V> scale{real ? x.grad_output[mine * x.grad_output_step] : V(0)};
+  const bool good = row.check_label(label, x.faults);
+  const int r = thread_x() / 16;
   SINTER_UNROLL
-  for (int j = 0; j < kC / 16; ++j)
-    z[j] = c0 + 16 * j < classes ? z[j] + x.bias.at(c0 + 16 * j) : V(-INFINITY);
-  const int label = real ? x.labels[row] : 0;
-  if ((label < 0 || label >= classes) && c0 == 0) {
-    x.loss.put(row, V(NAN));
-    fault(x.faults, Fault::label_out_of_range, row, label, classes);
-  }
-  const V scale = real ? x.grad_output[row * x.grad_output_step] : V(0);
-  SINTER_UNROLL
-  for (int j = 0; j < kC / 16; ++j) s.dz.put(r, c0 + 16 * j, T(0.0f));  // of the padding
-  xent_row<kC / 16, 16>(
-      classes, label, x.own, x.others, [&](int c) { return z[(c - c0) / 16]; },
+  for (int c = lane() % 16; c < kC; c += 16) s.dz.put(r, c, T(0.0f));  // of the padding
+  cross_entropy(
+      row, z, label, x.target, true, scale,
       [&](V loss) {
-        if (real) x.loss.put(row, loss);
+        row.once([&](auto, int64_t at) {
+          if (real) x.loss.put(at, good ? loss : V(NAN));
+        });
       },
-      true, scale,
-      [&](int c, V dz) {
-        s.dz.put(r, c, T(dz));
-        if (real) x.dz.put(row * classes + c, T(dz));
+      [&](const auto& dz) {
+        row.each([&](auto i) {
+          const T v = T(dz(i));
+          s.dz.put(r, i.c, v);
+          if (real) x.dz.put(mine * row.cols + i.c, v);
+        });
       });
 
   const bool again = chunks > 2;
@@ -293,11 +293,10 @@ void classifier_head(const Call& call) {
   if (h.size(0) == 0) return;
   const auto run = [&]<class T>(T) {
     using V = compute_t<T>;
-    const double classes = static_cast<double>(std::max<int64_t>(weight.size(0), 1));
     const HeadOperands<T> x{product_side<T>(h, false), product_side<T>(weight, false),
         Bias<T>(optional_input(call.in, 4)), in<int32_t>(call.in[2]), in<V>(grad_output),
-        grad_output.strides()[0], static_cast<V>(1 - smoothing),
-        static_cast<V>(smoothing / classes), out<V>(call.out[0]), out<T>(call.out[1]),
+        grad_output.strides()[0], {smoothing, weight.size(0)}, out<V>(call.out[0]),
+        out<T>(call.out[1]),
         {act_grad_program(Act::relu), call.in.subspan(std::min<size_t>(call.in.size(), 5)),
             call.out.subspan(2)},
         act != Act::none, fault_flag()};

@@ -74,19 +74,19 @@ SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> parti
     if (thread_x() == 0) partials.total.put(0, all);
     return;
   }
-  const V norm = math::sqrt(all);
-  if (norm <= limit) return;
+  const V factor = clip_factor(all, limit);
+  if (factor == V(1)) return;
   SINTER_NO_UNROLL
   for (int i = 0; i < table.count; ++i)
-    scale_elements(table.of[i].values, 0, table.of[i].n, table.of[i].vec, limit / norm);
+    scale_elements(table.of[i].values, 0, table.of[i].n, table.of[i].vec, factor);
 }
 
 template <class T>
 SINTER_KERNEL clip_norm_scale(Gradients<T> table, InOut<compute_t<T>> total, compute_t<T> limit) {
-  const compute_t<T> norm = math::sqrt(total[0]);
-  if (norm <= limit) return;
+  const compute_t<T> factor = clip_factor(total[0], limit);
+  if (factor == 1) return;
   const auto [entry, begin, end] = piece_of_block(table);
-  scale_elements(entry.values, begin, end, entry.vec, limit / norm);
+  scale_elements(entry.values, begin, end, entry.vec, factor);
 }
 
 void clip_norm(const Call& call) {

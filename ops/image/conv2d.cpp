@@ -85,9 +85,10 @@ void bias_grad_cpu(const Call& call) {
     parallel_for(channels, grain_of(bytes), [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
         V sum = 0;
-        for (int64_t n = 0; n < batch; ++n)
-          sum +=
-              row_sum<V>(dy.data<T>() + (n * channels + o) * plane, plane, [](V v) { return v; });
+        for (int64_t n = 0; n < batch; ++n) {
+          const T* x = dy.data<T>() + (n * channels + o) * plane;
+          sum += row_sum<V>(plane, [&](int64_t i) { return V(x[i]); });
+        }
         call.out[0].data<V>()[o] = sum;
       }
     });

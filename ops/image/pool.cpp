@@ -79,55 +79,36 @@ Cost avg_backward_cost(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(area(attrs.as<Pool2dBackwardAttrs>()) * in[0].numel(), in, out);
 }
 
-// Windows of 2 x 2 side by side, without padding: no element is in two.
-bool is_halving(const PoolPlane& plane) {
-  return plane.window.kernel_h == 2 && plane.window.kernel_w == 2 && plane.side_by_side();
-}
-// And every element is in one.
-bool is_halving_of_even(const PoolPlane& plane) {
-  return is_halving(plane) && plane.height % 2 == 0 && plane.width % 2 == 0;
+// Windows of 2 x 2 side by side, without padding: no element is in two. `even`: every one is in
+// one.
+bool is_halving(const PoolPlane& plane, bool even) {
+  return plane.rows.kernel == 2 && plane.columns.kernel == 2 && plane.side_by_side() &&
+         !(even && (plane.rows.size % 2 || plane.columns.size % 2));
 }
 
-// For all planes, by elements of x and y: rows(row of x, the row below it, row of y) for each row
-// of y if `halving`, else whole(plane of x, plane of y). A generic `rows` is compiled only for
-// types that pool_rows takes.
-template <class T, class Rows, class Whole>
-void for_planes(
-    const PoolPlane& plane, const Tensor& y, bool halving, const Rows& rows, const Whole& whole) {
-  const int64_t in = plane.height * plane.width, out = plane.out_height * plane.out_width;
-  const auto run = [&](int64_t from, int64_t to) {
+// For all planes of x and y, or of dx and dy: row(row of x, the row below it, row of y, its place
+// in y, outputs) for each row of y if `halving`, else whole(plane of x, plane of y, its place in
+// y). A generic `row` is compiled only for types that pool_rows takes.
+template <class T, class Row, class Whole>
+void for_planes(const PoolPlane& plane, const Tensor& x, const Tensor& y, bool halving,
+    const Row& row, const Whole& whole) {
+  const int64_t inputs = plane.inputs(), outputs = plane.outputs();
+  const int64_t width = plane.columns.size, n = plane.columns.outputs;
+  const auto run = [&](T* of_x, T* of_y, int64_t at) {
     if constexpr (pool_rows::kTakes<T>) {
-      for (int64_t p = 0; halving && p < plane.out_height; ++p) {
-        const int64_t row = from + 2 * p * plane.width;
-        rows(row, row + plane.width, to + p * plane.out_width);
-      }
+      for (int64_t p = 0; halving && p < plane.rows.outputs; ++p)
+        row(of_x + 2 * p * width, of_x + (2 * p + 1) * width, of_y + p * n, at + p * n, n);
       if (halving) return;
     }
-    whole(from, to);
+    whole(of_x, of_y, at);
   };
-  const int64_t bytes = (in + out) * static_cast<int64_t>(sizeof(T));
+  const int64_t bytes = (inputs + outputs) * static_cast<int64_t>(sizeof(T));
   parallel_for(y.size(0) * y.size(1), grain_of(bytes), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) run(i * in, i * out);
+    for (int64_t i = begin; i < end; ++i)
+      run(x.data<T>() + i * inputs, y.data<T>() + i * outputs, i * outputs);
   });
 }
 
-// f(k, at, q, n) for row p of the outputs: in the n windows from column q on, element k of the
-// window lies inside x, in the first of them at `at`, in the next stride_w further on. Row by row
-// of the window, its columns in order, or from the last one on: then an element of x meets its
-// windows in order.
-template <class F> void for_taps(const PoolPlane& plane, int64_t p, bool from_last, const F& f) {
-  const Pool2dAttrs& a = plane.window;
-  const int64_t top = p * a.stride_h - a.pad_h;
-  for (int64_t r = std::max<int64_t>(0, -top); r < std::min(a.kernel_h, plane.height - top); ++r) {
-    for (int64_t i = 0; i < a.kernel_w; ++i) {
-      const int64_t s = from_last ? a.kernel_w - 1 - i : i, left = a.pad_w - s;
-      const int64_t q = left > 0 ? (left - 1) / a.stride_w + 1 : 0;
-      const int64_t end = plane.width + left > 0 ? (plane.width + left - 1) / a.stride_w + 1 : 0;
-      const int64_t n = std::min(end, plane.out_width) - q;
-      if (n > 0) f(r * a.kernel_w + s, (top + r) * plane.width + q * a.stride_w - left, q, n);
-    }
-  }
-}
 // f(step) with the common steps as constants, so that their loops become vectors.
 template <class F> void with_step(int64_t step, const F& f) {
   if (step == 1) return f(std::integral_constant<int64_t, 1>());
@@ -148,14 +129,14 @@ void max_tap(const T* __restrict x, Step step, int64_t n, Place k, V* __restrict
 template <class T> void max_plane(const PoolPlane& plane, const T* x, T* y, uint8_t* index) {
   using V = compute_t<T>;
   using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
-  const int64_t cols = plane.out_width;
+  const int64_t cols = plane.columns.outputs;
   V* best = thread_buffer<V, BufferFor::kernel>(cols);
   Place* place = thread_buffer<Place, BufferFor::kernel>(cols);
-  for (int64_t p = 0; p < plane.out_height; ++p, y += cols, index += cols) {
+  for (int64_t p = 0; p < plane.rows.outputs; ++p, y += cols, index += cols) {
     std::fill_n(best, cols, V(0));
     std::fill_n(place, cols, Place(-1));
-    for_taps(plane, p, false, [&](int64_t k, int64_t at, int64_t q, int64_t n) {
-      with_step(plane.window.stride_w,
+    plane.for_taps(p, false, [&](int64_t k, int64_t at, int64_t q, int64_t n) {
+      with_step(plane.columns.stride,
           [&](auto step) { max_tap(x + at, step, n, static_cast<Place>(k), best + q, place + q); });
     });
     for (int64_t q = 0; q < cols; ++q) y[q] = T(best[q]);
@@ -167,14 +148,12 @@ void max_cpu(const Call& call) {
   const PoolPlane plane(call.as<Pool2dAttrs>(), x, y);
   uint8_t* index = call.out[1].data<uint8_t>();
   visit_float(x.dtype(), [&]<class T>(T) {
-    const T* in = x.data<T>();
-    T* out = y.data<T>();
     for_planes<T>(
-        plane, y, is_halving(plane),
-        [&](auto top, auto below, auto to) {
-          pool_rows::max_row(in + top, in + below, out + to, index + to, plane.out_width);
+        plane, x, y, is_halving(plane, false),
+        [&](auto top, auto below, auto to, auto at, auto n) {
+          pool_rows::max_row(top, below, to, index + at, n);
         },
-        [&](int64_t from, int64_t to) { max_plane(plane, in + from, out + to, index + to); });
+        [&](T* from, T* to, int64_t at) { max_plane(plane, from, to, index + at); });
   });
 }
 
@@ -184,28 +163,24 @@ void avg_tap(const T* __restrict x, Step step, int64_t n, V* __restrict sums) {
 }
 template <class T> void avg_plane(const PoolPlane& plane, const T* x, T* y) {
   using V = compute_t<T>;
-  const int64_t cols = plane.out_width;
+  const int64_t cols = plane.columns.outputs;
   V* sums = thread_buffer<V, BufferFor::kernel>(cols);
-  for (int64_t p = 0; p < plane.out_height; ++p, y += cols) {
+  for (int64_t p = 0; p < plane.rows.outputs; ++p, y += cols) {
     std::fill_n(sums, cols, V(0));
-    for_taps(plane, p, false, [&](int64_t, int64_t at, int64_t q, int64_t n) {
-      with_step(plane.window.stride_w, [&](auto step) { avg_tap(x + at, step, n, sums + q); });
+    plane.for_taps(p, false, [&](int64_t, int64_t at, int64_t q, int64_t n) {
+      with_step(plane.columns.stride, [&](auto step) { avg_tap(x + at, step, n, sums + q); });
     });
-    for (int64_t q = 0; q < cols; ++q) y[q] = T(sums[q] / static_cast<V>(area(plane.window)));
+    for (int64_t q = 0; q < cols; ++q) y[q] = T(sums[q] / static_cast<V>(plane.area()));
   }
 }
 void avg_cpu(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   const PoolPlane plane(call.as<Pool2dAttrs>(), x, y);
   visit_float(x.dtype(), [&]<class T>(T) {
-    const T* in = x.data<T>();
-    T* out = y.data<T>();
     for_planes<T>(
-        plane, y, is_halving(plane),
-        [&](auto top, auto below, auto to) {
-          pool_rows::avg_row(in + top, in + below, out + to, plane.out_width);
-        },
-        [&](int64_t from, int64_t to) { avg_plane(plane, in + from, out + to); });
+        plane, x, y, is_halving(plane, false),
+        [&](auto top, auto below, auto to, auto, auto n) { pool_rows::avg_row(top, below, to, n); },
+        [&](T* from, T* to, int64_t) { avg_plane(plane, from, to); });
   });
 }
 
@@ -214,18 +189,17 @@ void avg_cpu(const Call& call) {
 template <class T>
 void max_backward_plane(const PoolPlane& plane, const T* dy, const uint8_t* index, T* dx) {
   using V = compute_t<T>;
-  const Pool2dAttrs& a = plane.window;
-  const int64_t n = plane.height * plane.width;
+  const auto& [rows, columns] = plane;
+  const int64_t n = plane.inputs();
   V* sums = thread_buffer<V, BufferFor::kernel>(n);
   std::fill_n(sums, n, V(0));
   std::array<int64_t, 256> step;  // from the window's first element to that at a place
   step.fill(INT64_MIN / 2);
-  for (int64_t k = 0; k < area(a); ++k) step[k] = k / a.kernel_w * plane.width + k % a.kernel_w;
-  for (int64_t p = 0; p < plane.out_height; ++p) {
-    const int64_t first = (p * a.stride_h - a.pad_h) * plane.width - a.pad_w;
-    for (int64_t q = 0; q < plane.out_width; ++q) {
-      const int64_t output = p * plane.out_width + q;
-      const int64_t at = first + q * a.stride_w + step[index[output]];
+  for (int64_t k = 0; k < plane.area(); ++k)
+    step[k] = k / columns.kernel * columns.size + k % columns.kernel;
+  for (int64_t p = 0, output = 0; p < rows.outputs; ++p) {
+    for (int64_t q = 0; q < columns.outputs; ++q, ++output) {
+      const int64_t at = rows.start(p) * columns.size + columns.start(q) + step[index[output]];
       if (at >= 0 && at < n) sums[at] += V(dy[output]);
     }
   }
@@ -236,46 +210,40 @@ void max_backward_cpu(const Call& call) {
   const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
   const uint8_t* index = call.in[1].data<uint8_t>();
   visit_float(dy.dtype(), [&]<class T>(T) {
-    const T* g = dy.data<T>();
-    T* out = dx.data<T>();
     for_planes<T>(
-        plane, dy, is_halving_of_even(plane),
-        [&](auto top, auto below, auto to) {
-          pool_rows::max_backward_row(g + to, index + to, out + top, out + below, plane.out_width);
+        plane, dx, dy, is_halving(plane, true),
+        [&](auto top, auto below, auto from, auto at, auto n) {
+          pool_rows::max_backward_row(from, index + at, top, below, n);
         },
-        [&](int64_t from, int64_t to) {
-          max_backward_plane(plane, g + to, index + to, out + from);
-        });
+        [&](T* to, T* from, int64_t at) { max_backward_plane(plane, from, index + at, to); });
   });
 }
 
 // The same sums, over the area.
 template <class T> void avg_backward_plane(const PoolPlane& plane, const T* dy, T* dx) {
   using V = compute_t<T>;
-  const int64_t n = plane.height * plane.width;
+  const int64_t n = plane.inputs();
   V* sums = thread_buffer<V, BufferFor::kernel>(n);
   std::fill_n(sums, n, V(0));
-  for (int64_t p = 0; p < plane.out_height; ++p) {
-    for_taps(plane, p, true, [&](int64_t, int64_t at, int64_t q, int64_t count) {
-      const T* g = dy + p * plane.out_width + q;
-      for (int64_t i = 0; i < count; ++i) sums[at + i * plane.window.stride_w] += V(g[i]);
+  for (int64_t p = 0; p < plane.rows.outputs; ++p) {
+    plane.for_taps(p, true, [&](int64_t, int64_t at, int64_t q, int64_t count) {
+      const T* g = dy + p * plane.columns.outputs + q;
+      for (int64_t i = 0; i < count; ++i) sums[at + i * plane.columns.stride] += V(g[i]);
     });
   }
-  const V share = V(1) / static_cast<V>(area(plane.window));
+  const V share = V(1) / static_cast<V>(plane.area());
   for (int64_t i = 0; i < n; ++i) dx[i] = T(sums[i] * share);
 }
 void avg_backward_cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dx = call.out[0];
   const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
   visit_float(dy.dtype(), [&]<class T>(T) {
-    const T* g = dy.data<T>();
-    T* out = dx.data<T>();
     for_planes<T>(
-        plane, dy, is_halving_of_even(plane),
-        [&](auto top, auto below, auto to) {
-          pool_rows::avg_backward_row(g + to, out + top, out + below, plane.out_width);
+        plane, dx, dy, is_halving(plane, true),
+        [&](auto top, auto below, auto from, auto, auto n) {
+          pool_rows::avg_backward_row(from, top, below, n);
         },
-        [&](int64_t from, int64_t to) { avg_backward_plane(plane, g + to, out + from); });
+        [&](T* to, T* from, int64_t) { avg_backward_plane(plane, from, to); });
   });
 }
 

@@ -6,11 +6,11 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// Element i of planes [height, width].
+// Element i of planes [rows, columns].
 struct PlanePlace {
   int64_t plane, row, column;
-  SINTER_DEVICE_FN PlanePlace(int64_t i, int64_t height, int64_t width)
-      : plane(i / width / height), row(i / width % height), column(i % width) {}
+  SINTER_DEVICE_FN PlanePlace(int64_t i, int64_t rows, int64_t columns)
+      : plane(i / columns / rows), row(i / columns % rows), column(i % columns) {}
 };
 
 // Reads each window of x, writes y and index.
@@ -20,8 +20,8 @@ max_pool2d_windows(int64_t n, const PoolPlane plane, In<T> x, Out<T> y, Out<uint
   using V = compute_t<T>;
   SINTER_NO_UNROLL
   for (int64_t i = first_item(); i < n; i += item_step()) {
-    const PlanePlace o(i, plane.out_height, plane.out_width);
-    const int64_t from = o.plane * plane.height * plane.width;
+    const PlanePlace o(i, plane.rows.outputs, plane.columns.outputs);
+    const int64_t from = o.plane * plane.inputs();
     int64_t place = -1;
     V best = 0;
     plane.for_window(o.row, o.column, [&](int64_t k, int64_t at) {
@@ -40,11 +40,11 @@ template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 avg_pool2d_windows(int64_t n, const PoolPlane plane, In<T> x, Out<T> y) {
   using V = compute_t<T>;
-  const V area = V(plane.window.kernel_h * plane.window.kernel_w);
+  const V area = V(plane.area());
   SINTER_NO_UNROLL
   for (int64_t i = first_item(); i < n; i += item_step()) {
-    const PlanePlace o(i, plane.out_height, plane.out_width);
-    const int64_t from = o.plane * plane.height * plane.width;
+    const PlanePlace o(i, plane.rows.outputs, plane.columns.outputs);
+    const int64_t from = o.plane * plane.inputs();
     V sum = 0;
     plane.for_window(o.row, o.column, [&](int64_t, int64_t at) { sum = sum + V(x[from + at]); });
     y.put(i, T(sum / area));
@@ -58,8 +58,8 @@ max_pool2d_gather(int64_t n, const PoolPlane plane, In<T> dy, In<uint8_t> index,
   using V = compute_t<T>;
   SINTER_NO_UNROLL
   for (int64_t i = first_item(); i < n; i += item_step()) {
-    const PlanePlace e(i, plane.height, plane.width);
-    const int64_t from = e.plane * plane.out_height * plane.out_width;
+    const PlanePlace e(i, plane.rows.size, plane.columns.size);
+    const int64_t from = e.plane * plane.outputs();
     V sum = 0;
     plane.for_windows_of(e.row, e.column, [&](int64_t k, int64_t output) {
       if (index[from + output] == k) sum = sum + V(dy[from + output]);
@@ -74,8 +74,8 @@ SINTER_KERNEL_BOUNDS(kItemBlock)
 max_pool2d_spread(int64_t n, const PoolPlane plane, In<T> dy, In<uint8_t> index, Out<T> dx) {
   SINTER_NO_UNROLL
   for (int64_t i = first_item(); i < n; i += item_step()) {
-    const PlanePlace o(i, plane.out_height, plane.out_width);
-    const int64_t to = o.plane * plane.height * plane.width, place = index[i];
+    const PlanePlace o(i, plane.rows.outputs, plane.columns.outputs);
+    const int64_t to = o.plane * plane.inputs(), place = index[i];
     const T v = T(compute_t<T>(0) + compute_t<T>(dy[i]));  // a sum of one: -0 is 0
     plane.for_cell(
         o.row, o.column, [&](int64_t k, int64_t at) { dx.put(to + at, k == place ? v : T(0.0f)); });
@@ -87,11 +87,11 @@ template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 avg_pool2d_gather(int64_t n, const PoolPlane plane, In<T> dy, Out<T> dx) {
   using V = compute_t<T>;
-  const V share = V(1) / V(plane.window.kernel_h * plane.window.kernel_w);
+  const V share = V(1) / V(plane.area());
   SINTER_NO_UNROLL
   for (int64_t i = first_item(); i < n; i += item_step()) {
-    const PlanePlace e(i, plane.height, plane.width);
-    const int64_t from = e.plane * plane.out_height * plane.out_width;
+    const PlanePlace e(i, plane.rows.size, plane.columns.size);
+    const int64_t from = e.plane * plane.outputs();
     V sum = 0;
     plane.for_windows_of(
         e.row, e.column, [&](int64_t, int64_t output) { sum = sum + V(dy[from + output]); });

@@ -1,71 +1,104 @@
-// Where the windows of a pooling lie, for its kernels on every device: a plane [height, width] of
-// one image and channel gives a plane [out_height, out_width].
+// Where the windows of a pooling lie, for its kernels on every device. A plane is one image's
+// channel; its windows are those of two axes.
 #pragma once
 
 #include "ops/ops.h"
 
 namespace sinter {
 
+// One direction of the windows: `outputs` of them over `size` elements.
+struct PoolAxis {
+  int64_t kernel, stride, pad, size, outputs;
+  struct Range {
+    int64_t begin, end;
+  };
+
+  // Where the window of an output begins, in the padding perhaps, and which of its elements are in
+  // x.
+  SINTER_FN int64_t start(int64_t output) const { return output * stride - pad; }
+  SINTER_FN Range taps(int64_t output) const {
+    const int64_t first = start(output);
+    return {first < 0 ? -first : 0, smaller(kernel, size - first)};
+  }
+  // The outputs in whose windows an element of x is, and those whose windows have their element
+  // `tap` in x.
+  SINTER_FN Range outputs_at(int64_t element) const {
+    const int64_t place = element + pad;
+    return {place < kernel ? 0 : (place - kernel) / stride + 1,
+        smaller(place / stride, outputs - 1) + 1};
+  }
+  Range outputs_of(int64_t tap) const {
+    const auto before = [&](int64_t place) { return place > 0 ? (place - 1) / stride + 1 : 0; };
+    return {before(pad - tap), smaller(before(size + pad - tap), outputs)};
+  }
+  bool side_by_side() const { return stride == kernel && pad == 0; }
+  // Then: the elements from the window's beginning to the next one's; of the last all that are
+  // left.
+  SINTER_FN int64_t cell(int64_t output) const {
+    return output + 1 < outputs ? kernel : size - output * kernel;
+  }
+
+ private:
+  static SINTER_FN int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+};
+
 struct PoolPlane {
-  Pool2dAttrs window;
-  int64_t height, width, out_height, out_width;
-  PoolPlane(const Pool2dAttrs& window, const Tensor& x, const Tensor& y)
-      : window(window),
-        height(x.size(2)),
-        width(x.size(3)),
-        out_height(y.size(2)),
-        out_width(y.size(3)) {}
+  PoolAxis rows, columns;
+  PoolPlane(const Pool2dAttrs& a, const Tensor& x, const Tensor& y)
+      : rows{a.kernel_h, a.stride_h, a.pad_h, x.size(2), y.size(2)},
+        columns{a.kernel_w, a.stride_w, a.pad_w, x.size(3), y.size(3)} {}
+
+  SINTER_FN int64_t inputs() const { return rows.size * columns.size; }
+  SINTER_FN int64_t outputs() const { return rows.outputs * columns.outputs; }
+  SINTER_FN int64_t area() const { return rows.kernel * columns.kernel; }
+  bool side_by_side() const { return rows.side_by_side() && columns.side_by_side(); }
 
   // f(k, at), row by row, for the elements of the window of output (p, q) that are no padding: k is
   // the place in the window, `at` that in the plane.
   template <class F> SINTER_FN void for_window(int64_t p, int64_t q, const F& f) const {
-    const int64_t top = p * window.stride_h - window.pad_h,
-                  left = q * window.stride_w - window.pad_w;
-    const int64_t rows = smaller(window.kernel_h, height - top),
-                  columns = smaller(window.kernel_w, width - left);
-    for (int64_t r = top < 0 ? -top : 0; r < rows; ++r) {
-      for (int64_t s = left < 0 ? -left : 0; s < columns; ++s)
-        f(r * window.kernel_w + s, (top + r) * width + left + s);
+    const auto down = rows.taps(p), right = columns.taps(q);
+    const int64_t first = rows.start(p) * columns.size + columns.start(q);
+    for (int64_t r = down.begin; r < down.end; ++r) {
+      for (int64_t s = right.begin; s < right.end; ++s)
+        f(r * columns.kernel + s, first + r * columns.size + s);
     }
   }
-  // Windows that lie side by side: each element of the input belongs to one at most.
-  bool side_by_side() const {
-    return window.stride_h == window.kernel_h && window.stride_w == window.kernel_w &&
-           window.pad_h == 0 && window.pad_w == 0;
-  }
-  // Then: f(k, at) for the elements of the window of output (p, q), and those beyond the last ones,
-  // which are in no window, with k < 0.
+  // Where windows lie side by side: f(k, at) for the elements of the window of output (p, q), and
+  // those beyond the last ones, which are in no window, with k < 0.
   template <class F> SINTER_FN void for_cell(int64_t p, int64_t q, const F& f) const {
-    const int64_t top = p * window.kernel_h, left = q * window.kernel_w;
-    const int64_t rows = p + 1 < out_height ? window.kernel_h : height - top,
-                  columns = q + 1 < out_width ? window.kernel_w : width - left;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t s = 0; s < columns; ++s) {
-        const bool inside = r < window.kernel_h && s < window.kernel_w;
-        f(inside ? r * window.kernel_w + s : -1, (top + r) * width + left + s);
+    const int64_t down = rows.cell(p), right = columns.cell(q);
+    const int64_t first = rows.start(p) * columns.size + columns.start(q);
+    for (int64_t r = 0; r < down; ++r) {
+      for (int64_t s = 0; s < right; ++s) {
+        const bool inside = r < rows.kernel && s < columns.kernel;
+        f(inside ? r * columns.kernel + s : -1, first + r * columns.size + s);
       }
     }
   }
   // The other way round: f(k, at) for the windows that hold element (h, w) of the input, by the
   // places of their outputs in order; k is the element's place in the window.
   template <class F> SINTER_FN void for_windows_of(int64_t h, int64_t w, const F& f) const {
-    const int64_t row = h + window.pad_h, column = w + window.pad_w;
-    const int64_t last_p = smaller(row / window.stride_h, out_height - 1),
-                  last_q = smaller(column / window.stride_w, out_width - 1);
-    for (int64_t p = first(row, window.kernel_h, window.stride_h); p <= last_p; ++p) {
-      for (int64_t q = first(column, window.kernel_w, window.stride_w); q <= last_q; ++q) {
-        const int64_t k =
-            (row - p * window.stride_h) * window.kernel_w + column - q * window.stride_w;
-        f(k, p * out_width + q);
-      }
+    const auto down = rows.outputs_at(h), right = columns.outputs_at(w);
+    for (int64_t p = down.begin; p < down.end; ++p) {
+      for (int64_t q = right.begin; q < right.end; ++q)
+        f((h - rows.start(p)) * columns.kernel + w - columns.start(q), p * columns.outputs + q);
     }
   }
-
- private:
-  static SINTER_FN int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-  // The first window that reaches as far as `place`.
-  static SINTER_FN int64_t first(int64_t place, int64_t kernel, int64_t stride) {
-    return place < kernel ? 0 : (place - kernel) / stride + 1;
+  // f(k, at, q, n) for row p of the outputs: in the n windows from column q on, element k of the
+  // window lies inside x, in the first of them at `at`, in the next a stride further on. Row by row
+  // of the window, its columns in order, or from the last one on: then an element of x meets its
+  // windows in order.
+  template <class F> void for_taps(int64_t p, bool from_last, const F& f) const {
+    const auto down = rows.taps(p);
+    for (int64_t r = down.begin; r < down.end; ++r) {
+      for (int64_t i = 0; i < columns.kernel; ++i) {
+        const int64_t s = from_last ? columns.kernel - 1 - i : i;
+        const auto [q, end] = columns.outputs_of(s);
+        if (q < end)
+          f(r * columns.kernel + s, (rows.start(p) + r) * columns.size + columns.start(q) + s, q,
+              end - q);
+      }
+    }
   }
 };
 

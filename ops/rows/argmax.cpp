@@ -3,6 +3,7 @@
 #include "core/parallel.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
+#include "ops/rows/row_cpu.h"
 
 namespace sinter {
 namespace {
@@ -34,10 +35,9 @@ void cpu(const Call& call) {
             V m = V(p[0]);
             for (int64_t j = 1; j < n; ++j) {
               const V v = V(p[j * inner]);
-              if (v > m || (v != v && m == m)) {
-                best = j;
-                m = v;
-              }
+              if (!on_cpu::is_larger(v, m)) continue;
+              best = j;
+              m = v;
             }
             call.out[0].data<int64_t>()[i] = best;
           }

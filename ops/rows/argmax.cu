@@ -1,14 +1,9 @@
 // argmax over one dim: the index of the first maximum; the first NaN, if there is one.
 #include "ops/ops.h"
 #include "ops/pointwise/pointwise_kernels.cuh"
+#include "ops/rows/row_formulas.h"
 
 namespace sinter::SINTER_KERNEL_NS {
-
-// Does (v, i) come before (w, j)?
-template <class V> SINTER_DEVICE_FN bool wins(V v, int64_t i, V w, int64_t j) {
-  const bool v_nan = v != v, w_nan = w != w;
-  return v_nan || w_nan ? v_nan && (!w_nan || i < j) : v > w || (v == w && i < j);
-}
 
 // index[o, c] over x[o, 0..n, c]. kLanes threads own one result: a warp, each lane the elements
 // lane, lane + 32, .. (inner = 1, so that reads run together), or one thread (inner > 1: neighbours
@@ -25,7 +20,7 @@ argmax_lanes(int64_t results, int64_t n, int64_t inner, In<T> x, Out<int64_t> in
   int64_t at = 0;
   for (int64_t j = first; j < n; j += kLanes) {
     const V v = V(x[base + j * inner]);
-    if (wins(v, j, best, at)) {
+    if (is_larger(v, best)) {
       best = v;
       at = j;
     }
@@ -35,7 +30,7 @@ argmax_lanes(int64_t results, int64_t n, int64_t inner, In<T> x, Out<int64_t> in
     for (int mask = 16; mask > 0; mask >>= 1) {
       const V v = shfl_xor(best, mask);
       const int64_t j = shfl_xor(at, mask);
-      if (wins(v, j, best, at)) {
+      if (is_larger(v, best) || (!is_larger(best, v) && j < at)) {
         best = v;
         at = j;
       }

@@ -33,30 +33,8 @@ struct SumOfSquares : SumOf {
 struct MaxOf {
   template <class V> static SINTER_DEVICE_FN V start() { return V(-INFINITY); }
   template <class V> static SINTER_DEVICE_FN V term(V x) { return x; }
-  template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return max_or_nan(a, b); }
+  template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return math::max_or_nan(a, b); }
 };
-
-// The sum of f(c), c < n, in every thread of a block that shares the terms out.
-template <class V, class F>
-SINTER_DEVICE_FN V block_sum_of(int64_t n, Shared<V, 32>& scratch, const F& f) {
-  V sum = 0;
-  for (int64_t c = thread_x(); c < n; c += threads_per_block()) sum = sum + f(c);
-  return block_join<SumOf>(sum, scratch);
-}
-// The mean of x(c), c < n, the squares of the deviations from it, summed, and 1 / sqrt(variance +
-// eps): what a norm needs. Two passes over x, so that nothing cancels.
-template <class V> struct Moments {
-  V mean, squares, rstd;
-};
-template <class V, class X>
-SINTER_DEVICE_FN Moments<V> block_moments(int64_t n, V eps, Shared<V, 32>& scratch, const X& x) {
-  const V mean = block_sum_of(n, scratch, x) / V(n);
-  const V squares = block_sum_of(n, scratch, [&](int64_t c) {
-    const V centred = x(c) - mean;
-    return centred * centred;
-  });
-  return {mean, squares, V(1) / math::sqrt(squares / V(n) + eps)};
-}
 
 inline constexpr int64_t kPartials = 2048;
 

@@ -1,28 +1,15 @@
 // Gradient clipping by the global norm: squared_norm of every gradient, then clip_in_place by their
 // total, which stays on the device.
+#include "ops/rows/clip.h"
+
 #include "ops/kernels.h"
-#include "ops/ops.h"
-#include "ops/rows/row_loops.h"
 
 namespace sinter {
 namespace {
 
-constexpr int64_t kPiece =
-    8192;  // squares are summed in pieces of this size, whatever the number of threads
-
 void norm_cpu(const Call& call) {
-  const int64_t n = call.in[0].numel(), pieces = (n + kPiece - 1) / kPiece;
-  visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    const T* x = call.in[0].data<T>();
-    V* sums = thread_buffer<V, BufferFor::kernel>(pieces);
-    parallel_for(pieces, grain_of(kPiece * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        sums[i] =
-            row_sum<V>(x + i * kPiece, std::min(kPiece, n - i * kPiece), [](V v) { return v * v; });
-    });
-    call.out[0].data<V>()[0] = row_sum<V>(sums, pieces, [](V v) { return v; });
-  });
+  visit_float(call.in[0].dtype(),
+      [&]<class T>(T) { call.out[0].data<compute_t<T>>()[0] = sum_of_squares<T>(call.in); });
 }
 
 void check_clip(Operands in, const Attrs& attrs) {
@@ -38,18 +25,11 @@ Cost clip_cost(Operands in, Operands out, const Attrs&) {
 }
 
 void clip_cpu(const Call& call) {
-  const Tensor& x = call.in[0];
-  visit_float(x.dtype(), [&]<class T>(T) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     const V total =
-        visit_float(call.in[1].dtype(), [&](auto w) { return V(*call.in[1].data<decltype(w)>()); });
-    const V norm = math::sqrt(total), limit = V(call.as<ClipAttrs>().max_norm);
-    if (norm <= limit) return;
-    const V factor = limit / norm;  // a NaN norm reaches the gradients, and so the loss
-    T* p = x.data<T>();
-    parallel_for(x.numel(), grain_of(2 * sizeof(T)), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) p[i] = T(V(p[i]) * factor);
-    });
+        visit_float(call.in[1].dtype(), [&]<class W>(W) { return V(*call.in[1].data<W>()); });
+    scale_by<T>(call.in.first(1), on_cpu::clip_factor(total, V(call.as<ClipAttrs>().max_norm)));
   });
 }
 

@@ -11,10 +11,10 @@ template <class T, class W>
 SINTER_KERNEL clip_in_place_vec(
     InOut<T> x, In<W> total, compute_t<T> limit, int64_t n, int64_t chunk, bool vec) {
   using V = compute_t<T>;
-  const V norm = math::sqrt(V(total[0]));
-  if (norm <= limit) return;
+  const V factor = clip_factor(V(total[0]), limit);
+  if (factor == V(1)) return;
   const int64_t begin = block_x() * chunk;
-  scale_elements(x, begin, begin + chunk < n ? begin + chunk : n, vec, limit / norm);
+  scale_elements(x, begin, begin + chunk < n ? begin + chunk : n, vec, factor);
 }
 
 void squared_norm(const Call& call) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/rows/block_reduce.cuh"
+#include "ops/rows/row_formulas.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

@@ -2,7 +2,7 @@
 // dloss (x - target) / D; d target = -dx.
 #include "ops/kernels.h"
 #include "ops/ops.h"
-#include "ops/rows/row_loops.h"
+#include "ops/rows/row_cpu.h"
 
 // B rows, D values per row
 namespace sinter {
@@ -18,11 +18,11 @@ void cpu(const Call& call) {
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     parallel_for(x.size(0), grain_of(2 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
-      V* squares = thread_buffer<V, BufferFor::kernel>(n);
       for (int64_t b = begin; b < end; ++b) {
         const T *p = x.data<T>() + b * n, *q = call.in[1].data<T>() + b * n;
-        for (int64_t i = 0; i < n; ++i) squares[i] = (V(p[i]) - V(q[i])) * (V(p[i]) - V(q[i]));
-        call.out[0].data<V>()[b] = row_sum<V>(squares, n, [](V v) { return v; }) / V(n);
+        call.out[0].data<V>()[b] = row_sum<V>(n, [&](int64_t i) {
+          return on_cpu::square_of_difference(V(p[i]), V(q[i]));
+        }) / V(n);
       }
     });
   });
@@ -55,7 +55,7 @@ void backward_cpu(const Call& call) {
               const V g = V(d[b * step]) * (V(2) / V(n));
               const T *p = x.data<T>() + b * n, *q = call.in[2].data<T>() + b * n;
               T* out = call.out[0].data<T>() + b * n;
-              for (int64_t i = 0; i < n; ++i) out[i] = T(g * (V(p[i]) - V(q[i])));
+              for (int64_t i = 0; i < n; ++i) out[i] = T(on_cpu::mse_gradient(g, V(p[i]), V(q[i])));
             }
           });
     });

@@ -14,8 +14,7 @@ mse_rows(int64_t rows, int64_t n, In<T> x, In<T> target, Out<compute_t<T>> loss)
   if (b / 2 * 2 >= rows) return;  // whole warps
   const bool here = b < rows;
   const V sum = half_warp_sum<V>(n, [&](int64_t i) {
-    const V d = here ? V(x[b * n + i]) - V(target[b * n + i]) : V(0);
-    return d * d;
+    return here ? square_of_difference(V(x[b * n + i]), V(target[b * n + i])) : V(0);
   });
   if (here && (lane() & 15) == 0) loss.put(b, sum / static_cast<V>(n));
 }
@@ -32,7 +31,7 @@ mse_gradient(int64_t units, int64_t units_per_row, int64_t step, compute_t<T> fa
     Vec<T, N> v = x.template load_vec<N>(i * N);
     const Vec<T, N> t = target.template load_vec<N>(i * N);
     SINTER_UNROLL
-    for (int k = 0; k < N; ++k) v[k] = T(g * (V(v[k]) - V(t[k])));
+    for (int k = 0; k < N; ++k) v[k] = T(mse_gradient(g, V(v[k]), V(t[k])));
     dx.store_vec(i * N, v);
   }
 }

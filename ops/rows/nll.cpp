@@ -3,7 +3,7 @@
 // ((1 - s) [c = y] + s/C).
 #include "ops/kernels.h"
 #include "ops/ops.h"
-#include "ops/rows/row_loops.h"
+#include "ops/rows/row_cpu.h"
 
 // B batch, C classes
 namespace sinter {
@@ -36,13 +36,11 @@ void cpu(const Call& call) {
     const T* p = logp.data<T>();
     const int32_t* y = labels.data<int32_t>();
     V* loss = call.out[0].data<V>();
-    const V share = cols ? V(s / double(cols)) : V(0);
+    const on_cpu::Target<V> target(s, cols);
     parallel_for(rows, grain_of(s > 0 ? cols * 4 : 64), [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
-        const V picked = V(p[b * cols + y[b]]);
-        loss[b] = s > 0 ? -V(1 - s) * picked -
-                              share * row_sum<V>(p + b * cols, cols, [](V v) { return v; })
-                        : -picked;
+        const auto at = [&](int64_t c) { return V(p[b * cols + c]); };
+        loss[b] = target.nll(at(y[b]), s > 0 ? row_sum<V>(cols, at) : V(0));
       }
     });
   });
@@ -72,13 +70,12 @@ void backward_cpu(const Call& call) {
       const auto* d = dloss.data<D>();
       const int32_t* y = labels.data<int32_t>();
       T* out = call.out[0].data<T>();
-      const V others = V(attrs.label_smoothing / double(std::max<int64_t>(cols, 1)));
-      const V own = V(1 - attrs.label_smoothing) + others;
+      const on_cpu::Target<V> target(attrs.label_smoothing, cols);
       parallel_for(rows, grain_of(cols * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
         for (int64_t b = begin; b < end; ++b) {
           const V g = V(d[b * step]);
-          std::fill_n(out + b * cols, cols, T(V(0) - g * others));
-          out[b * cols + y[b]] = T(-g * own);
+          std::fill_n(out + b * cols, cols, T(target.nll_gradient(false, g)));
+          out[b * cols + y[b]] = T(target.nll_gradient(true, g));
         }
       });
     });

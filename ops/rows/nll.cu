@@ -1,18 +1,13 @@
 // nll: the loss of each row of log-probabilities, and its backward, which reads labels only. A
 // label out of range is a fault.
 #include "ops/ops.h"
+#include "ops/rows/row.cuh"
 #include "ops/rows/row_sum.cuh"
 
 // B batch, C classes
 namespace sinter::SINTER_KERNEL_NS {
 
-SINTER_DEVICE_FN bool check_label(int label, int64_t classes, int64_t row, uint32_t* flag) {
-  const bool good = label >= 0 && label < classes;
-  if (!good) fault(flag, Fault::label_out_of_range, row, label, classes);
-  return good;
-}
-
-// loss[b] = -logp[b, y[b]]. A thread owns one row. Reads one value and one label a row, writes one
+// Without label smoothing. A thread owns one row. Reads one value and one label a row, writes one
 // value.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
@@ -20,15 +15,14 @@ nll_picked(int64_t rows, int64_t cols, In<T> logp, In<int32_t> labels, Out<compu
     uint32_t* flag) {
   for (int64_t b = first_item(); b < rows; b += item_step()) {
     const int y = labels[b];
-    if (check_label(y, cols, b, flag)) loss.put(b, -compute_t<T>(logp[b * cols + y]));
+    if (check_class(y, cols, b, true, flag)) loss.put(b, -compute_t<T>(logp[b * cols + y]));
   }
 }
 
-// loss[b] = -own logp[b, y[b]] - share sum_c logp[b, c]. Half a warp owns one row. Reads all of
-// logp.
+// With it. Half a warp owns one row. Reads all of logp.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-nll_smoothed(int64_t rows, int64_t cols, compute_t<T> own, compute_t<T> share, In<T> logp,
+nll_smoothed(int64_t rows, int64_t cols, Target<compute_t<T>> target, In<T> logp,
     In<int32_t> labels, Out<compute_t<T>> loss, uint32_t* flag) {
   using V = compute_t<T>;
   const int64_t b = half_warp_row();
@@ -38,22 +32,21 @@ nll_smoothed(int64_t rows, int64_t cols, compute_t<T> own, compute_t<T> share, I
       half_warp_sum<V>(cols, [&](int64_t c) { return here ? V(logp[b * cols + c]) : V(0); });
   if (!here || (lane() & 15) != 0) return;
   const int y = labels[b];
-  if (check_label(y, cols, b, flag)) loss.put(b, -own * V(logp[b * cols + y]) - share * sum);
+  if (check_class(y, cols, b, true, flag)) loss.put(b, target.nll(V(logp[b * cols + y]), sum));
 }
 
-// dlogp[b, c] = -dloss[b] (c = y[b] ? own : others). A thread owns one element. step: stride of
-// dloss, 0 for a grad_output of all rows.
+// A thread owns one element. step: stride of dloss, 0 for a grad_output of all rows.
 template <class T, class D>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-nll_gradient(int64_t n, int64_t cols, int64_t step, compute_t<T> own, compute_t<T> others,
-    In<D> dloss, In<int32_t> labels, Out<T> dlogp, uint32_t* flag) {
+nll_gradient(int64_t n, int64_t cols, int64_t step, Target<compute_t<T>> target, In<D> dloss,
+    In<int32_t> labels, Out<T> dlogp, uint32_t* flag) {
   using V = compute_t<T>;
   for (int64_t i = first_item(); i < n; i += item_step()) {
     const int64_t b = i / cols, c = i - b * cols;
     const int y = labels[b];
     const V g = static_cast<V>(dloss[b * step]);
-    check_label(y, cols, b, flag);
-    dlogp.put(i, c == y ? T(-g * own) : T(V(0) - g * others));
+    check_class(y, cols, b, true, flag);
+    dlogp.put(i, T(target.nll_gradient(c == y, g)));
   }
 }
 
@@ -65,10 +58,8 @@ void nll(const Call& call) {
   visit_float(logp.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
     if (s > 0) {
-      const V share = cols ? static_cast<V>(s / static_cast<double>(cols)) : V(0);
-      launch<nll_smoothed<T>>(half_warp_grid(rows), kItemBlock, 0, rows, cols,
-          static_cast<V>(1 - s), share, in<T>(logp), in<int32_t>(labels), out<V>(loss),
-          fault_flag());
+      launch<nll_smoothed<T>>(half_warp_grid(rows), kItemBlock, 0, rows, cols, Target<V>(s, cols),
+          in<T>(logp), in<int32_t>(labels), out<V>(loss), fault_flag());
     } else {
       launch<nll_picked<T>>(item_grid(rows), kItemBlock, 0, rows, cols, in<T>(logp),
           in<int32_t>(labels), out<V>(loss), fault_flag());
@@ -83,11 +74,9 @@ void nll_backward(const Call& call) {
   if (n == 0) return;
   visit_float(attrs.out, [&]<class T>(T) {
     visit_float(dloss.dtype(), [&]<class D>(D) {
-      using V = compute_t<T>;
-      const V others = static_cast<V>(attrs.label_smoothing / static_cast<double>(cols)),
-              own = static_cast<V>(1 - attrs.label_smoothing) + others;
-      launch<nll_gradient<T, D>>(item_grid(n), kItemBlock, 0, n, cols, dloss.strides()[0], own,
-          others, in<D>(dloss), in<int32_t>(labels), out<T>(dlogp), fault_flag());
+      launch<nll_gradient<T, D>>(item_grid(n), kItemBlock, 0, n, cols, dloss.strides()[0],
+          Target<compute_t<T>>(attrs.label_smoothing, cols), in<D>(dloss), in<int32_t>(labels),
+          out<T>(dlogp), fault_flag());
     });
   });
 }

@@ -44,7 +44,7 @@ Cost mean_cost(Operands in, Operands out, const Attrs&) {
 
 struct Sum {
   template <class V, class T> static V row(const T* x, int64_t n) {
-    return row_sum<V>(x, n, [](V v) { return v; });
+    return row_sum<V>(n, [&](int64_t i) { return V(x[i]); });
   }
   template <class V, class T>
   static void columns(const T* x, int64_t rows, int64_t cols, int64_t n, V* out) {
@@ -52,17 +52,16 @@ struct Sum {
   }
 };
 struct Max {
-  template <class V> static V larger(V m, V v) { return v > m || v != v ? v : m; }  // NaN stays
   template <class V, class T> static V row(const T* x, int64_t n) {
     V m = V(x[0]);
-    for (int64_t i = 1; i < n; ++i) m = larger(m, V(x[i]));
+    for (int64_t i = 1; i < n; ++i) m = math::max_or_nan(m, V(x[i]));
     return m;
   }
   template <class V, class T>
   static void columns(const T* x, int64_t rows, int64_t cols, int64_t n, V* out) {
     for (int64_t c = 0; c < n; ++c) out[c] = V(x[c]);
     for (int64_t r = 1; r < rows; ++r) {
-      for (int64_t c = 0; c < n; ++c) out[c] = larger(out[c], V(x[r * cols + c]));
+      for (int64_t c = 0; c < n; ++c) out[c] = math::max_or_nan(out[c], V(x[r * cols + c]));
     }
   }
 };

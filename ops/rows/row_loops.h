@@ -48,61 +48,20 @@ template <class F> void for_row_tiles(int64_t rows, int64_t row_bytes, F&& f) {
       });
 }
 
-// m[l] = the maximum of row l; NaN if the row holds one.
-template <class V> inline void tile_max(const V* tile, int64_t cols, V* m) {
-  for (int64_t l = 0; l < kLanes; ++l) m[l] = -std::numeric_limits<V>::infinity();
-  for (int64_t c = 0; c < cols; ++c) {
-    for (int64_t l = 0; l < kLanes; ++l) {
-      const V v = tile[c * kLanes + l];
-      m[l] = v > m[l] || v != v ? v : m[l];
-    }
-  }
-}
-
-// s[l] = sum over c of f(c, l), in blocks of 32 columns.
-template <class V, class F> inline void tile_sum(int64_t cols, V* s, F&& f) {
-  for (int64_t l = 0; l < kLanes; ++l) s[l] = 0;
-  for (int64_t c0 = 0; c0 < cols; c0 += 32) {
-    alignas(64) V part[kLanes] = {};
-    for (int64_t c = c0; c < std::min(c0 + 32, cols); ++c) {
-      for (int64_t l = 0; l < kLanes; ++l) part[l] += f(c, l);
-    }
-    for (int64_t l = 0; l < kLanes; ++l) s[l] += part[l];
-  }
-}
-
-// Each row of a tile becomes (x - mean) rstd weight + bias, rstd = 1 / sqrt(variance + eps). The
-// variance takes a second pass, so that nothing cancels.
-template <class V, class T>
-inline void normalise_tile(V* __restrict tile, int64_t cols, V eps, const T* weight, const T* bias,
-    V* __restrict mean, V* __restrict rstd) {
-  const V n = V(cols);
-  tile_sum(cols, mean, [&](int64_t c, int64_t l) { return tile[c * kLanes + l]; });
-  for (int64_t l = 0; l < kLanes; ++l) mean[l] /= n;
-  tile_sum(cols, rstd, [&](int64_t c, int64_t l) {
-    const V centred = tile[c * kLanes + l] - mean[l];
-    return centred * centred;
-  });
-  for (int64_t l = 0; l < kLanes; ++l) rstd[l] = V(1) / math::sqrt(rstd[l] / n + eps);
-  for (int64_t c = 0; c < cols; ++c) {
-    const V w = V(weight[c]), b = V(bias[c]);
-    for (int64_t l = 0; l < kLanes; ++l)
-      tile[c * kLanes + l] = (tile[c * kLanes + l] - mean[l]) * rstd[l] * w + b;
-  }
-}
-
-// The sum of f(x[i]): kLanes running sums over pieces of at most 2048, pieces pairwise.
-template <class V, class T, class F> V row_sum(const T* x, int64_t n, F&& f) {
+// The sum of f(i), first <= i < first + n: kLanes running sums over pieces of at most 2048, pieces
+// pairwise.
+template <class V, class F> V row_sum(int64_t n, const F& f, int64_t first = 0) {
   if (n > 2048) {
     const int64_t half = (n / 2 + 2047) / 2048 * 2048;
-    return row_sum<V>(x, half, f) + row_sum<V>(x + half, n - half, f);
+    return row_sum<V>(half, f, first) + row_sum<V>(n - half, f, first + half);
   }
   alignas(64) V part[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t l = 0; l < kLanes; ++l) part[l] += f(V(x[i + l]));
+  const int64_t end = first + n;
+  int64_t i = first;
+  for (; i + kLanes <= end; i += kLanes) {
+    for (int64_t l = 0; l < kLanes; ++l) part[l] += f(i + l);
   }
-  for (int64_t l = 0; i + l < n; ++l) part[l] += f(V(x[i + l]));
+  for (int64_t l = 0; i + l < end; ++l) part[l] += f(i + l);
   for (int64_t width = kLanes / 2; width > 0; width /= 2) {
     for (int64_t l = 0; l < width; ++l) part[l] += part[l + width];
   }

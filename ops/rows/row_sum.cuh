@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/pointwise/pointwise_kernels.cuh"
+#include "ops/rows/row_formulas.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 

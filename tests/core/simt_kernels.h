@@ -60,6 +60,17 @@ template <Mistake kMistake> SINTER_KERNEL staged_sum(In<float> x, Out<float> y, 
   y.store_vec(first, sum);
 }
 
+// Over a block, warps in order; the result in every thread.
+SINTER_DEVICE_FN float block_sum(float v, Shared<float, 32>& scratch) {
+  SINTER_UNROLL
+  for (int mask = 16; mask > 0; mask >>= 1) v = v + shfl_xor(v, mask);
+  if (lane() == 0) scratch.put(warp(), v);
+  block_sync();
+  float sum = scratch[0];
+  for (int w = 1; w < warps_per_block(); ++w) sum = sum + scratch[w];
+  block_sync();
+  return sum;
+}
 // y[0] = the sum of x, by one ticket: block b adds its part, the last block all parts in order.
 SINTER_KERNEL sum_by_ticket(
     In<float> x, InOut<float> parts, InOut<uint32_t> counter, Out<float> y) {

@@ -1,0 +1,148 @@
+// Who runs a row on the CPU: Note [Who runs a row] of row_formulas.h. Included by .cpp files of ops
+// only.
+#pragma once
+
+#include <limits>
+
+#include "ops/rows/row_formulas.h"
+#include "ops/rows/row_loops.h"
+
+namespace sinter::on_cpu {
+
+// A place in a tile, of a column and a row.
+struct TilePlace {
+  int c;
+  int64_t l;
+};
+// A number of each row of a tile; its values.
+template <class V> struct TileNumber {
+  alignas(64) V lanes[kLanes] = {};
+  SINTER_FN V operator()(TilePlace i) const { return lanes[i.l]; }
+};
+template <class V> struct TileValues {
+  V* tile;
+  SINTER_FN V& operator()(TilePlace i) const { return tile[i.c * kLanes + i.l]; }
+};
+
+// `rows` rows from `first` on, side by side in tiles. Sums in blocks of 32 columns.
+template <class V> struct TileRows {
+  int64_t first, rows, cols;
+  V *tile, *next = tile;  // of the first operand, of the next one
+  struct Kept : TileValues<V> {
+    TileNumber<V> sum;
+  };
+
+  int64_t size() const { return cols; }
+  template <class T> SINTER_FN TileValues<V> load(In<T> x) {
+    const TileValues<V> values{next};
+    next += cols * kLanes;
+    load_tile(x.data + first * cols, rows, cols, values.tile);
+    return values;
+  }
+  template <class T> SINTER_FN auto columns(In<T> x) const {
+    return [x](TilePlace i) { return V(x[i.c]); };
+  }
+  template <class T> SINTER_FN TileNumber<compute_t<T>> numbers(In<T> x, int64_t step = 1) const {
+    TileNumber<compute_t<T>> n;
+    for (int64_t l = 0; l < rows; ++l) n.lanes[l] = x[(first + l) * step];
+    return n;
+  }
+  // check_range() has seen them.
+  template <class Label> SINTER_FN bool check_label(const Label&, uint32_t*) const { return true; }
+
+  template <class F> SINTER_FN TileNumber<V> number(const F& f) const {
+    TileNumber<V> n;
+    for (int64_t l = 0; l < kLanes; ++l) n.lanes[l] = f(TilePlace{0, l});
+    return n;
+  }
+  template <class F> SINTER_FN TileNumber<V> max(const F& f) const {
+    TileNumber<V> m = number([](TilePlace) { return -std::numeric_limits<V>::infinity(); });
+    each(0, cols, [&](TilePlace i) { m.lanes[i.l] = math::max_or_nan(m.lanes[i.l], f(i)); });
+    return m;
+  }
+  template <class F> SINTER_FN TileNumber<V> sum(const F& f) const {
+    TileNumber<V> s;
+    for (int64_t begin = 0; begin < cols; begin += 32) {
+      TileNumber<V> part;
+      each(begin, std::min(begin + 32, cols), [&](TilePlace i) { part.lanes[i.l] += f(i); });
+      for (int64_t l = 0; l < kLanes; ++l) s.lanes[l] += part.lanes[l];
+    }
+    return s;
+  }
+  template <class F> SINTER_FN Kept keep(TileValues<V> x, const F& f) const {
+    return {x, sum([&](TilePlace i) { return x(i) = f(i); })};
+  }
+  template <class Label> SINTER_FN TileNumber<V> pick(TileValues<V> x, const Label& label) const {
+    return number([&](TilePlace i) { return x({label(i), i.l}); });
+  }
+  template <class T, class F> SINTER_FN void store(Out<T> y, const F& f) const {
+    const TileValues<V> values{tile};
+    each(0, cols, [&](TilePlace i) { values(i) = f(i); });
+    store_tile(tile, rows, cols, y.data + first * cols);
+  }
+  template <class F> SINTER_FN void once(const F& f) const {
+    for (int64_t l = 0; l < rows; ++l) f(TilePlace{0, l}, first + l);
+  }
+
+ private:
+  // No lane touches what another one does.
+  template <class F> static SINTER_FN void each(int64_t begin, int64_t end, const F& f) {
+    for (int64_t c = begin; c < end; ++c) {
+#pragma GCC ivdep
+      for (int64_t l = 0; l < kLanes; ++l) f(TilePlace{static_cast<int>(c), l});
+    }
+  }
+};
+
+// Channel c of x[N, C, ..]; a place is that of an element in memory. Images are summed in runs of
+// 32.
+template <class V> struct ChannelRow {
+  int64_t c, images, channels, pixels;
+
+  int64_t size() const { return images * pixels; }
+  template <class T> SINTER_FN auto load(In<T> x) const {
+    return [x](int64_t at) { return V(x[at]); };
+  }
+  template <class T> SINTER_FN RowNumber<V> numbers(In<T> x) const { return {V(x[c])}; }
+  template <class F> SINTER_FN RowNumber<V> number(const F& f) const { return {f(int64_t{0})}; }
+  template <class F> SINTER_FN RowNumber<V> sum(const F& f) const {
+    V total = 0;
+    for (int64_t begin = 0; begin < images; begin += 32) {
+      V run = 0;
+      for (int64_t n = begin; n < std::min(begin + 32, images); ++n)
+        run += row_sum<V>(pixels, f, (n * channels + c) * pixels);
+      total += run;
+    }
+    return {total};
+  }
+  template <class T, class F> SINTER_FN void store(Out<T> y, const F& f) const {
+    for (int64_t n = 0; n < images; ++n) {
+      const int64_t begin = (n * channels + c) * pixels, end = begin + pixels;
+      for (int64_t at = begin; at < end; ++at) y.put(at, T(f(at)));
+    }
+  }
+  template <class F> SINTER_FN void once(const F& f) const { f(int64_t{0}, c); }
+};
+
+// On all threads.
+template <class Body> void run_rows(const Body& body) {
+  using V = typename Body::V;
+  const int64_t bytes = body.cols * Body::kWork * static_cast<int64_t>(sizeof(V));
+  for_row_tiles(body.rows, bytes, [&](int64_t first, int64_t rows) {
+    V* tiles = thread_buffer<V, BufferFor::kernel>(Body::kTiles * body.cols * kLanes);
+    TileRows<V> row{first, rows, body.cols, tiles};
+    body(row);
+  });
+}
+template <class Body> void run_channels(const Body& body, const Tensor& x) {
+  const int64_t images = x.size(0), channels = x.size(1), pixels = numel_of_dims(x, 2);
+  const int64_t bytes = Body::kWork * images * pixels * static_cast<int64_t>(size_of(x.dtype()));
+  parallel_for(channels, grain_of(bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      ChannelRow<typename Body::V> row{c, images, channels, pixels};
+      body(row);
+    }
+  });
+}
+
+}  // namespace sinter::on_cpu

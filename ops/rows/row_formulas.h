@@ -1,0 +1,397 @@
+// What becomes of a row, each formula once for all devices: softmax and its kin, cross entropy,
+// layer norm, batch norm, the losses, clipping and argmax.
+//
+// Note [Who runs a row]
+//   This header is compiled for the CPU, for the emulator and for CUDA, each with its own In and
+//   Out. An op is a struct of its operands; called with a row, it does what is to be done to that
+//   one. A row is one of
+//
+//     TileRows     the CPU: 16 rows side by side, one to each lane of a vector      row_cpu.h
+//     ChannelRow   the CPU: a channel of a batch of images                          row_cpu.h
+//     WarpRow      a warp, or half of one, which holds the row in registers         row.cuh
+//     BlockRow     a block of threads, which reads the row again from the cache     row.cuh
+//
+//   Values are functions of a place i, whose column is i.c: x(i). So are numbers of a row, m(i),
+//   for a tile has 16 of each. Every row offers
+//
+//     row.load(In) row.columns(In)   x(i) of its own values; of one vector for all rows
+//     row.numbers(In, step)          the number of this row in a vector
+//     row.max(f) row.sum(f)          over all places: a number
+//     row.number(f)                  a number worked out from others, such as the log of a sum
+//     row.keep(x, f)                 e: e(i) is f(i), and the number e.sum its sum. A tile has e in
+//                                    place of x, a warp in registers, a block works f out again
+//     row.pick(x, label)             the number x at the column that is the label
+//     row.store(Out, f)              f(i) of every place; a tile writes over its first operand
+//     row.once(f)                    f(i, row) once for each row, to store numbers
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "ops/ops.h"
+
+#ifndef SINTER_KERNEL_NS
+#include "ops/rows/operands_cpu.h"
+#endif
+
+namespace sinter::SINTER_KERNEL_NS {
+
+// Operands of a struct, from the tensors in their order; what is undefined is not there.
+template <class T> void take_operand(In<T>& x, const Tensor& t) { x = in<T>(t); }
+template <class T> void take_operand(Out<T>& y, const Tensor& t) { y = out<T>(t); }
+template <class T> void take_operand(InOut<T>& x, const Tensor& t) { x = in_out<T>(t); }
+template <class... Operand> void take_operands(Operands tensors, Operand&... operands) {
+  const Tensor none;
+  size_t i = 0;
+  const auto next = [&]() -> const Tensor& { return i < tensors.size() ? tensors[i++] : none; };
+  (take_operand(operands, next()), ...);
+}
+
+struct RowShape {
+  int64_t cols, rows;
+  explicit RowShape(const Tensor& x) : cols(x.size(-1)), rows(cols ? x.numel() / cols : 0) {}
+};
+
+// A number of a row that is no tile's.
+template <class V> struct RowNumber {
+  V value;
+  template <class Place> SINTER_DEVICE_FN V operator()(Place) const { return value; }
+  SINTER_DEVICE_FN operator V() const { return value; }
+};
+
+struct LogSoftmax {  // y = (x - max) - ln(sum of e^(x - max))
+  template <class Row, class T>
+  static SINTER_DEVICE_FN void run(Row& row, In<T> operand, In<T>, Out<T> y) {
+    const auto x = row.load(operand);
+    const auto m = row.max(x);
+    const auto sum = row.sum([&](auto i) { return math::exp(x(i) - m(i)); });
+    const auto log = row.number([&](auto i) { return math::log(sum(i)); });
+    row.store(y, [&](auto i) { return (x(i) - m(i)) - log(i); });
+  }
+};
+struct Softmax {  // y = e^(x - max) / sum of e^(x - max)
+  template <class Row, class T>
+  static SINTER_DEVICE_FN void run(Row& row, In<T> operand, In<T>, Out<T> y) {
+    const auto x = row.load(operand);
+    const auto m = row.max(x);
+    const auto e = row.keep(x, [&](auto i) { return math::exp(x(i) - m(i)); });
+    const auto inverse = row.number([&](auto i) { return 1 / e.sum(i); });
+    row.store(y, [&](auto i) { return e(i) * inverse(i); });
+  }
+};
+struct LogSoftmaxBackward {  // dx = dy - e^y sum(dy)
+  template <class Row, class T>
+  static SINTER_DEVICE_FN void run(Row& row, In<T> grad, In<T> result, Out<T> dx) {
+    const auto dy = row.load(grad), y = row.load(result);
+    const auto sum = row.sum(dy);
+    row.store(dx, [&](auto i) { return dy(i) - math::exp(y(i)) * sum(i); });
+  }
+};
+struct SoftmaxBackward {  // dx = y (dy - sum(dy y))
+  template <class Row, class T>
+  static SINTER_DEVICE_FN void run(Row& row, In<T> grad, In<T> result, Out<T> dx) {
+    const auto dy = row.load(grad), y = row.load(result);
+    const auto sum = row.sum([&](auto i) { return dy(i) * y(i); });
+    row.store(dx, [&](auto i) { return y(i) * (dy(i) - sum(i)); });
+  }
+};
+// One of these over the last dim. kTiles: operands of a row; kWork: about the passes over one.
+template <class Formula, class T> struct SoftmaxRows : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 2, kWork = 4;
+  static constexpr bool kByWarp = true;
+  In<T> a, b;
+  Out<T> y;
+  explicit SoftmaxRows(const Call& call) : RowShape(call.out[0]) {
+    take_operands(call.in, a, b);
+    take_operands(call.out, y);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    Formula::run(row, a, b, y);
+  }
+};
+
+// The target of a loss: 1 at the label, of which label smoothing takes its share for all classes.
+template <class V> struct Target {
+  V own, others;  // at the label beside what all have; of every class
+  Target(double smoothing, int64_t classes)
+      : own(static_cast<V>(1 - smoothing)),
+        others(static_cast<V>(smoothing / static_cast<double>(std::max<int64_t>(classes, 1)))) {}
+
+  // nll, by the label's log-probability and the sum of all, 0 without smoothing; and its gradient
+  // by one of them.
+  SINTER_DEVICE_FN V nll(V picked, V sum) const { return -own * picked - others * sum; }
+  SINTER_DEVICE_FN V nll_gradient(bool is_label, V dloss) const {
+    return is_label ? -dloss * (own + others) : V(0) - dloss * others;
+  }
+};
+
+// Cross entropy of logits z:
+//   loss = ln(sum of e^(z - max)) - own (z[label] - max) - others sum(z - max)
+//   dz = (softmax(z) - target) dloss
+// put_loss(loss); with `grad` store(dz), both functions of a place. z is not to be read again.
+template <class Row, class Z, class Label, class V, class Scale, class PutLoss, class Store>
+SINTER_DEVICE_FN void cross_entropy(Row& row, const Z& z, const Label& label,
+    const Target<V>& target, bool grad, const Scale& dloss, const PutLoss& put_loss,
+    const Store& store) {
+  const auto m = row.max(z);
+  const auto picked = row.pick(z, label);
+  auto all = row.number([](auto) { return V(0); });
+  if (target.others > V(0)) all = row.sum([&](auto i) { return z(i) - m(i); });
+  const auto e = row.keep(z, [&](auto i) { return math::exp(z(i) - m(i)); });
+  put_loss(row.number([&](auto i) {
+    return math::log(e.sum(i)) - target.others * all(i) - target.own * (picked(i) - m(i));
+  }));
+  if (!grad) return;
+  const auto inverse = row.number([&](auto i) { return 1 / e.sum(i); });
+  store([&](auto i) {
+    const V p = e(i) * inverse(i) - target.others;
+    return (i.c == label(i) ? p - target.own : p) * dloss(i);
+  });
+}
+// softmax_xent. grad_output and dz are not there without the gradient.
+template <class T, class D> struct XentRows : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 1, kWork = 8;
+  static constexpr bool kByWarp = true;
+  In<T> z;
+  In<int32_t> labels;
+  In<V> grad_output;
+  Out<V> loss;
+  Out<D> dz;
+  int64_t step = 0;  // of grad_output
+  Target<V> target;
+  uint32_t* faults;
+  XentRows(const Call& call, double label_smoothing, uint32_t* faults)
+      : RowShape(call.in[0]), target(label_smoothing, cols), faults(faults) {
+    take_operands(call.in, z, labels, grad_output);
+    take_operands(call.out, loss, dz);
+    rows = call.in[0].size(0);  // of no classes, too, whose labels are refused
+    if (dz) step = call.in[2].strides()[0];
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto label = row.numbers(labels);
+    const bool good = row.check_label(label, faults), grad = static_cast<bool>(dz);
+    auto dloss = row.number([](auto) { return V(0); });
+    if (grad) dloss = row.numbers(grad_output, step);
+    cross_entropy(
+        row, row.load(z), label, target, grad, dloss,
+        [&](const auto& of) {
+          row.once([&](auto i, int64_t r) { loss.put(r, good ? of(i) : V(NAN)); });
+        },
+        [&](const auto& f) { row.store(dz, f); });
+  }
+};
+
+// mse: the mean of the squares of the differences; its gradient, of which `factor` is dloss 2 / n.
+template <class V> SINTER_DEVICE_FN V square_of_difference(V x, V target) {
+  const V d = x - target;
+  return d * d;
+}
+template <class V> SINTER_DEVICE_FN V mse_gradient(V factor, V x, V target) {
+  return factor * (x - target);
+}
+
+// A norm's n = (x - mean) rstd.
+template <class V> SINTER_DEVICE_FN V normalised(V x, V mean, V rstd) { return (x - mean) * rstd; }
+// The mean of a row, the sum of the squares of the deviations from it, and
+// rstd = 1 / sqrt(squares / n + eps). Two passes over x, so that nothing cancels. Of no values the
+// mean is 0.
+template <class Number> struct Moments {
+  Number mean, squares, rstd;
+};
+template <class Row, class X, class V>
+SINTER_DEVICE_FN auto moments(const Row& row, const X& x, V eps) {
+  const V n = static_cast<V>(row.size() > 0 ? row.size() : 1);
+  const auto sum = row.sum(x);
+  const auto mean = row.number([&](auto i) { return sum(i) / n; });
+  const auto squares = row.sum([&](auto i) { return square_of_difference(x(i), mean(i)); });
+  const auto rstd = row.number([&](auto i) { return 1 / math::sqrt(squares(i) / n + eps); });
+  return Moments<std::remove_const_t<decltype(mean)>>{mean, squares, rstd};
+}
+
+// y = n weight + bias, by columns
+template <class T> struct LayerNorm : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 1, kWork = 4;
+  static constexpr bool kByWarp = false;
+  In<T> x, weight, bias;
+  Out<T> y;
+  Out<V> mean, rstd;
+  V eps;
+  explicit LayerNorm(const Call& call)
+      : RowShape(call.out[0]), eps(static_cast<V>(call.as<LayerNormAttrs>().eps)) {
+    take_operands(call.in, x, weight, bias);
+    take_operands(call.out, y, mean, rstd);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto v = row.load(x);
+    const auto w = row.columns(weight), b = row.columns(bias);
+    const auto m = moments(row, v, eps);
+    row.store(y, [&](auto i) { return normalised(v(i), m.mean(i), m.rstd(i)) * w(i) + b(i); });
+    row.once([&](auto i, int64_t r) {
+      mean.put(r, m.mean(i));
+      rstd.put(r, m.rstd(i));
+    });
+  }
+};
+// g = dy weight, dx = rstd (g - mean(g) - n mean(g n))
+template <class T> struct LayerNormBackward : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 2, kWork = 6;
+  static constexpr bool kByWarp = false;
+  In<T> dy, x, weight;
+  In<V> means, rstds;
+  Out<T> dx;
+  explicit LayerNormBackward(const Call& call) : RowShape(call.out[0]) {
+    take_operands(call.in, dy, x, weight, means, rstds);
+    take_operands(call.out, dx);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto grad = row.load(dy), value = row.load(x);
+    const auto w = row.columns(weight);
+    const auto mean = row.numbers(means), rstd = row.numbers(rstds);
+    const auto g = [&](auto i) { return grad(i) * w(i); };
+    const auto n = [&](auto i) { return normalised(value(i), mean(i), rstd(i)); };
+    const auto sum = row.sum(g), product = row.sum([&](auto i) { return g(i) * n(i); });
+    const V count = static_cast<V>(cols);
+    const auto mean_g = row.number([&](auto i) { return sum(i) / count; });
+    const auto mean_gn = row.number([&](auto i) { return product(i) / count; });
+    row.store(dx, [&](auto i) { return rstd(i) * (g(i) - mean_g(i) - n(i) * mean_gn(i)); });
+  }
+};
+
+// batch_norm2d of a channel: y = (x - mean) (rstd weight) + bias. Then the running statistics.
+template <class T> struct BatchNorm {
+  using V = compute_t<T>;
+  static constexpr int kWork = 4;
+  static constexpr bool kByPlane = false;
+  In<T> x, weight, bias;
+  InOut<T> running_mean, running_var;
+  InOut<int64_t> batches;
+  Out<T> y;
+  Out<V> mean, rstd;
+  V momentum, eps;
+  explicit BatchNorm(const Call& call)
+      : momentum(static_cast<V>(call.as<BatchNormAttrs>().momentum)),
+        eps(static_cast<V>(call.as<BatchNormAttrs>().eps)) {
+    take_operands(call.in, x, weight, bias, running_mean, running_var, batches);
+    take_operands(call.out, y, mean, rstd);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto v = row.load(x);
+    const auto m = moments(row, v, eps);
+    const V factor = m.rstd * row.numbers(weight), b = row.numbers(bias);
+    row.store(y, [&](auto i) { return (v(i) - m.mean) * factor + b; });
+    row.once([&](auto, int64_t c) {
+      mean.put(c, m.mean);
+      rstd.put(c, m.rstd);
+      if (c == 0) batches.put(0, batches[0] + 1);
+      if (row.size() == 0) return;
+      const V variance = m.squares / (static_cast<V>(row.size()) - V(1));
+      running_mean.put(c, T((V(1) - momentum) * V(running_mean[c]) + momentum * m.mean));
+      running_var.put(c, T((V(1) - momentum) * V(running_var[c]) + momentum * variance));
+    });
+  }
+};
+// batch_norm2d_eval: y = x scale + shift
+template <class T> struct BatchNormEval {
+  using V = compute_t<T>;
+  static constexpr int kWork = 2;
+  static constexpr bool kByPlane = true;
+  In<T> x, weight, bias, mean, var;
+  Out<T> y;
+  V eps;
+  explicit BatchNormEval(const Call& call) : eps(static_cast<V>(call.as<BatchNormAttrs>().eps)) {
+    take_operands(call.in, x, weight, bias, mean, var);
+    take_operands(call.out, y);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto v = row.load(x);
+    const V scale = row.numbers(weight) / math::sqrt(row.numbers(var) + eps);
+    const V shift = row.numbers(bias) - row.numbers(mean) * scale;
+    row.store(y, [&](auto i) { return v(i) * scale + shift; });
+  }
+};
+// dweight = sum(dy n), dbias = sum(dy)
+template <class T> struct BatchNormWeightGrad {
+  using V = compute_t<T>;
+  static constexpr int kWork = 3;
+  static constexpr bool kByPlane = false;
+  In<T> dy, x;
+  In<V> means, rstds;
+  Out<V> dweight, dbias;
+  explicit BatchNormWeightGrad(const Call& call) {
+    take_operands(call.in, dy, x, means, rstds);
+    take_operands(call.out, dweight, dbias);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto g = row.load(dy), v = row.load(x);
+    const V mean = row.numbers(means), rstd = row.numbers(rstds);
+    const V product = row.sum([&](auto i) { return g(i) * normalised(v(i), mean, rstd); });
+    const V sum = row.sum(g);
+    row.once([&](auto, int64_t c) {
+      dweight.put(c, product);
+      dbias.put(c, sum);
+    });
+  }
+};
+// dx = rstd weight (dy - dbias / n - (x - mean) (rstd dweight / n))
+template <class T> struct BatchNormBackward {
+  using V = compute_t<T>;
+  static constexpr int kWork = 3;
+  static constexpr bool kByPlane = true;
+  In<T> dy, x, weight;
+  In<V> means, rstds, dweight, dbias;
+  Out<T> dx;
+  V count;
+  explicit BatchNormBackward(const Call& call)
+      : count(static_cast<V>(call.out[0].size(0) * numel_of_dims(call.out[0], 2))) {
+    take_operands(call.in, dy, x, weight, means, rstds, dweight, dbias);
+    take_operands(call.out, dx);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto g = row.load(dy), v = row.load(x);
+    const V mean = row.numbers(means), rstd = row.numbers(rstds);
+    const V slope = rstd * row.numbers(dweight) / count, offset = row.numbers(dbias) / count;
+    const V factor = rstd * row.numbers(weight);
+    row.store(dx, [&](auto i) { return factor * (g(i) - offset - (v(i) - mean) * slope); });
+  }
+};
+
+// What gradients are multiplied by, given the sum of their squares; 1: they stay. A NaN norm
+// reaches them, and so the loss.
+template <class V> SINTER_DEVICE_FN V clip_factor(V squares, V max_norm) {
+  const V norm = math::sqrt(squares);
+  return norm <= max_norm ? V(1) : max_norm / norm;
+}
+
+// argmax: does v come before w, wherever they are? A NaN counts as the largest.
+template <class V> SINTER_DEVICE_FN bool is_larger(V v, V w) { return v > w || (v != v && w == w); }
+
+// body(row) for all its rows, or for the channels of x. Each side has its own.
+template <class Body> void run_rows(const Body& body);
+template <class Body> void run_channels(const Body& body, const Tensor& x);
+
+// The kernels of the ops.
+template <template <class> class Body> void run_op(const Call& call) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    if constexpr (std::is_base_of_v<RowShape, Body<T>>) {
+      run_rows(Body<T>(call));
+    } else {
+      run_channels(Body<T>(call), call.in[0]);
+    }
+  });
+}
+template <class Formula> void run_softmax(const Call& call) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) { run_rows(SoftmaxRows<Formula, T>(call)); });
+}
+// low: dz is bf16.
+inline void run_xent(const Call& call, double label_smoothing, bool low, uint32_t* faults) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    if (low) return run_rows(XentRows<T, bf16>(call, label_smoothing, faults));
+    run_rows(XentRows<T, T>(call, label_smoothing, faults));
+  });
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS
