@@ -59,7 +59,7 @@ SINTER_PRODUCT_KERNELS(gated_linear, GatedProduct)
 template <class T, class Epilogue>
 SINTER_KERNEL_BOUNDS(LargeMma::kThreads, 2)
 gated_linear_mma_128x128(LargeGatedProduct<T> product, Epilogue epilogue) {
-  mma_product<Layout::along_k, Layout::along_k, LargeMma>(
+  mma_product<Layout::ragged_k, Layout::ragged_k, LargeMma>(
       product, epilogue, SplitSums<float>{}, tile_of_block(product.is_turned(LargeMma::kResults)));
 }
 
@@ -90,7 +90,7 @@ void gated_linear(const Call& call) {
   const Tensor &h = call.out[0], &x = call.in[0], &gate = call.in[1], &up = call.in[2];
   if (h.numel() == 0) return;
   visit_float(h.dtype(), [&]<class T>(T) {
-    constexpr Layout kAlong = Layout::along_k;
+    constexpr Layout kAlong = Layout::along_k, kRagged = Layout::ragged_k;
     const GateOfSums<T> epilogue{columns_out<T>(h),
         keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
         keep ? columns_from<T>(call.out[1], h.size(1)) : Columns<T, Out<T>>(), act};
@@ -100,7 +100,7 @@ void gated_linear(const Call& call) {
       constexpr size_t kBytes = sizeof(MmaTiles<T, LargeMma>);
       const auto large = gated_product<kResults, T>(x, gate, up);
       const Grid grid = large.grid(kResults, kResults);
-      if (on_tensor_cores<T>() && has_layout<kAlong, kAlong>(large, epilogue) &&
+      if (on_tensor_cores<T>() && has_layout<kRagged, kRagged>(large, epilogue) &&
           large_tiles_pay(small.grid(kTile).blocks(), grid.blocks()) &&
           shared_memory_limit(h.device()) >= kBytes)
         return launch<gated_linear_mma_128x128<T, GateOfSums<T>>>(

@@ -34,7 +34,7 @@ template <class T, class F> void with_result(DType result, F&& f) {
 
 // Do operands lie as a kernel for <kA, kB> takes them, and their results?
 template <Layout kLayout, class Side> bool lies(const Side& side) {
-  const bool along_k = kLayout == Layout::along_k;
+  constexpr bool along_k = is_along_k(kLayout);
   return side.along_k == along_k && (!is_whole(kLayout) || side.is_whole(along_k, true));
 }
 template <Layout kA, Layout kB, class T, class B, class Epilogue>

@@ -9,15 +9,17 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // How an operand lies in memory. Known when compiled: its chunks of 16 bytes lie along k or along
 // the outer dimension, and each is whole and one aligned access (ProductSide::is_whole), or
-// `ragged_outer`: along the outer dimension, but perhaps not whole. `either`: all is asked at run
-// time. Code for what is not whole is most of a kernel, so where both sides may be taken to be
-// whole, a kernel is a quarter as long.
-enum class Layout : uint8_t { along_k, along_outer, either, ragged_outer };
+// `ragged`: perhaps not whole. `either`: all is asked at run time. Code for what is not whole is
+// most of a kernel, so where both sides may be taken to be whole, a kernel is a quarter as long.
+enum class Layout : uint8_t { along_k, along_outer, either, ragged_k, ragged_outer };
+inline constexpr bool is_along_k(Layout layout) {
+  return layout == Layout::along_k || layout == Layout::ragged_k;
+}
 inline constexpr bool is_whole(Layout layout) {
   return layout == Layout::along_k || layout == Layout::along_outer;
 }
 template <Layout kLayout, class Side> SINTER_DEVICE_FN bool is_along_k(const Side& side) {
-  return kLayout == Layout::either ? side.along_k : kLayout == Layout::along_k;
+  return kLayout == Layout::either ? side.along_k : is_along_k(kLayout);
 }
 
 // kOuter rows of A, or columns of B, at kDepth places of k. Rows are padded so that what the lanes
@@ -86,7 +88,7 @@ class TileCopy {
   SINTER_DEVICE_FN void copy_whole(uint32_t k, Tile& tile) const {
     // Kept, or the compiler would advance each address by two additions: this makes it one
     // instruction, a product and its sum.
-    const uint64_t behind = uint64_t{keep(k)} * (kLayout == Layout::along_k ? kBytes : keep(step_));
+    const uint64_t behind = uint64_t{keep(k)} * (is_along_k(kLayout) ? kBytes : keep(step_));
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
@@ -117,8 +119,8 @@ class TileCopy {
  private:
   // A tile past whose middle the side ends: each chunk is there, or it is zeros.
   SINTER_DEVICE_FN void copy_present(int k, Tile& tile) const {
-    const uint64_t behind = uint64_t{keep(static_cast<uint32_t>(k))} *
-                            (kLayout == Layout::along_k ? kBytes : keep(step_));
+    const uint64_t behind =
+        uint64_t{keep(static_cast<uint32_t>(k))} * (is_along_k(kLayout) ? kBytes : keep(step_));
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
