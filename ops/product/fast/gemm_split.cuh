@@ -31,7 +31,7 @@ template <class V> struct SplitSums {
 };
 
 // The sums of all shares of a tile of kRows x kCols, and behind them those of its rows.
-template <int kRows, int kCols, int kThreads, class V> struct TileParts {
+template <int kRows, int kCols, int kThreads, class V, int kAtOnce = 1> struct TileParts {
   static constexpr int kSums = kRows * kCols, kElements = kSums + kRows;
   const SplitSums<V>& split;
   int begin;
@@ -65,10 +65,9 @@ template <int kRows, int kCols, int kThreads, class V> struct TileParts {
   }
   static SINTER_DEVICE_FN int column() { return mine() - row() * kCols; }
 
-  // sums[n]: those from element e + n kStep on, share after share. The loads of three shares are on
-  // their way before the first of them is added.
+  // sums[n]: those from element e + n kStep on, share after share. The loads of kAtOnce shares are
+  // on their way before the first of them is added.
   template <int N, int kCount> SINTER_DEVICE_FN void add(int e, Vec<V, N> (&sums)[kCount]) const {
-    constexpr int kAtOnce = 3;
     SINTER_UNROLL
     for (auto& sum : sums) {
       SINTER_UNROLL
@@ -120,7 +119,8 @@ SINTER_DEVICE_FN void finish_product(
   constexpr bool kSumsRows = Epilogue::kSumsRows;
   int parts = Sums::kParts;
   if (split.shares > 1) {
-    using Parts = TileParts<kRows, kCols, kThreads, V>;
+    // A gathered product has its registers for more blocks at a time instead.
+    using Parts = TileParts<kRows, kCols, kThreads, V, B::kGathered ? 1 : 3>;
     const Parts all{split, tile.place * split.shares * Parts::kElements};
     all.put(tile.share, sums);
     if (kSumsRows && r >= 0) split.parts.put(all.at(tile.share, Parts::kSums + r), row_sum);
