@@ -74,7 +74,7 @@ template <class T> class In {
   template <int N> SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
     return detail::load<N>(detail::global(data_ + i));
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
+  SINTER_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN const T* data() const { return data_; }
 
  private:
@@ -89,7 +89,7 @@ template <class T> class Out {
   template <int N> SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
     detail::store_global<N>(data_ + i, v);
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
+  SINTER_FN explicit operator bool() const { return data_ != nullptr; }
 
  private:
   T* __restrict__ data_ = nullptr;
@@ -108,7 +108,7 @@ template <class T> class InOut {
   template <int N> SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
     detail::store_global<N>(data_ + i, v);
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
+  SINTER_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN T* data() const { return data_; }
 
  private:

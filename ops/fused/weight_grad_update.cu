@@ -213,9 +213,9 @@ void weight_grad_update(const Call& call) {
       for (; layers.count < kLayers && at < count; ++at) {
         const Operands layer = call.in.subspan(at * kLayerOperands, kLayerOperands);
         if (layer[0].size(1) == 0) continue;
-        layers.of[layers.count++] = {
-            .product = {product_side<T>(layer[0], true), product_side<T>(layer[1], true)},
-            .to = updated_parameters<T>(layer)};
+        auto& of = layers.of[layers.count++];
+        of.product = {product_side<T>(layer[0], true), product_side<T>(layer[1], true)};
+        of.to = updated_parameters<T>(layer);
       }
       attrs.tail = tail && at == count;
       if (layers.count == 0 && !attrs.tail) return;

@@ -179,7 +179,7 @@ template <class T, class Data> struct Columns {
       }
     }
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return bool(data); }
+  SINTER_FN explicit operator bool() const { return bool(data); }
 };
 template <class T, class Data>
 Columns<T, Data> columns_of(const Tensor& t, const Data& data, int64_t cols) {
