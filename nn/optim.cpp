@@ -125,7 +125,7 @@ void Optimizer::write_rates(double lr, const Tensor& next) {
     state.rates_left = next.numel();
   }
   copy_to_device(static_cast<char*>(state_.raw()) + offsetof(StepState, lr), state_.device(),
-      &state.lr, offsetof(StepState, bias_correction1) - offsetof(StepState, lr));
+      &state.lr, offsetof(StepState, step_scale) - offsetof(StepState, lr));
   lr_ = lr;
   next_rates_ = next;
 }

@@ -15,6 +15,9 @@
 //       The block's shared memory as the struct S, of Shared<T, n> and SharedTile<T, rows, columns,
 //       pad> members: s[i] s.put(i, v); t(r, c) t.put(r, c, v), t.load_vec<N>(r, c),
 //       t.store_vec(r, c, vec). It begins as NaN.
+//   share(s, x)
+//       A copy of x, an argument of the kernel or a part of one, in shared memory, by all threads;
+//       it is there after a block_sync().
 //   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask) shfl_down(v, n) ballot(bool)
 //       By all threads that have not left, and from the same place in the source.
 //   ticket(counter, n, i = 0)
@@ -22,7 +25,7 @@
 //       after. Never waits.
 //   cp_async16(tile, r, c, in, i, valid) cp_async_commit() cp_async_wait<N>()
 //       16 bytes to shared memory; zeros if not valid.
-//   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes))
+//   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes)[, valid])
 //       The 16 bytes from in[i] on, or those `bytes` further.
 //   keep(i) tile.keep_place(r, c) keep_shared(s); shared_at(s, at)
 //       A number, a place (its r and c may be added to) and where s is in shared memory, in a

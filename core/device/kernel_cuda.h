@@ -56,6 +56,11 @@ template <int N, class T> SINTER_DEVICE_FN void store_global(T* p, const Vec<T, 
     store(p, v);
   }
 }
+// What was not an argument of the kernel, but lies in shared memory, could point anywhere.
+template <class T> SINTER_DEVICE_FN T* global(T* p) {
+  __builtin_assume(__isGlobal(p));
+  return p;
+}
 SINTER_DEVICE_FN uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -65,11 +70,11 @@ template <class T> class In {
  public:
   In() = default;
   __host__ In(const T* data, int64_t) : data_(data) {}
-  SINTER_DEVICE_FN T operator[](int64_t i) const { return data_[i]; }
+  SINTER_DEVICE_FN T operator[](int64_t i) const { return *detail::global(data_ + i); }
   template <int N> SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
-    return detail::load<N>(data_ + i);
+    return detail::load<N>(detail::global(data_ + i));
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
+  SINTER_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN const T* data() const { return data_; }
 
  private:
@@ -80,11 +85,11 @@ template <class T> class Out {
  public:
   Out() = default;
   __host__ Out(T* data, int64_t) : data_(data) {}
-  SINTER_DEVICE_FN void put(int64_t i, T v) const { data_[i] = v; }
+  SINTER_DEVICE_FN void put(int64_t i, T v) const { *detail::global(data_ + i) = v; }
   template <int N> SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
     detail::store_global<N>(data_ + i, v);
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
+  SINTER_FN explicit operator bool() const { return data_ != nullptr; }
 
  private:
   T* __restrict__ data_ = nullptr;
@@ -96,14 +101,14 @@ template <class T> class InOut {
   InOut() = default;
   __host__ InOut(T* data, int64_t) : data_(data) {}
   SINTER_DEVICE_FN T operator[](int64_t i) const { return data_[i]; }
-  SINTER_DEVICE_FN void put(int64_t i, T v) const { data_[i] = v; }
+  SINTER_DEVICE_FN void put(int64_t i, T v) const { *detail::global(data_ + i) = v; }
   template <int N> SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
     return detail::load<N>(data_ + i);
   }
   template <int N> SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
     detail::store_global<N>(data_ + i, v);
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
+  SINTER_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN T* data() const { return data_; }
 
  private:
@@ -158,6 +163,13 @@ template <class S> SINTER_DEVICE_FN S& shared() {
   return *reinterpret_cast<S*>(arena);
 }
 
+template <class S> SINTER_DEVICE_FN void share(S& to, const S& from) {
+  using Word = uint64_t;
+  static_assert(sizeof(S) % sizeof(Word) == 0 && alignof(S) == alignof(Word));
+  for (int w = thread_x(); w < static_cast<int>(sizeof(S) / sizeof(Word)); w += threads_per_block())
+    reinterpret_cast<Word*>(&to)[w] = reinterpret_cast<const Word*>(&from)[w];
+}
+
 SINTER_DEVICE_FN void block_sync() { __syncthreads(); }
 SINTER_DEVICE_FN void warp_sync() { __syncwarp(); }
 template <class T> SINTER_DEVICE_FN T shfl(T v, int source) {
@@ -176,12 +188,14 @@ SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n, int64_t i = 0)
                     // arrival; one thread's fence is enough for all, and far cheaper
   bool last = false;
   if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(counter.data() + i, 1u) == n - 1;
-    if (last) {
-      counter.put(i, 0);
-      __threadfence();
-    }
+    // Acquires and releases: __threadfence() orders more, and costs more.
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter.data() + i))
+                 : "memory");
+    last = before == n - 1;
+    if (last) counter.put(i, 0);
   }
   return __syncthreads_or(last);
 }
@@ -218,6 +232,14 @@ SINTER_DEVICE_FN void cp_async16(
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(detail::shared_address(tile.at(r, c))),
       "l"(from.data())
+      : "memory");
+}
+template <class T, int R, int C, int P>
+SINTER_DEVICE_FN void cp_async16(
+    SharedTile<T, R, C, P>& tile, int r, int c, const Cursor<T>& from, bool valid) {
+  asm volatile(
+      "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(detail::shared_address(tile.at(r, c))),
+      "l"(from.data()), "r"(valid ? 16 : 0)
       : "memory");
 }
 template <class S> SINTER_DEVICE_FN int keep_shared(S& s) {

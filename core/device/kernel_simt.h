@@ -261,6 +261,10 @@ template <class S> SINTER_DEVICE_FN S& shared() {
   return *reinterpret_cast<S*>(simt::current->shared);
 }
 
+template <class S> SINTER_DEVICE_FN void share(S& to, const S& from) {
+  if (thread_x() == 0) to = from;
+}
+
 SINTER_DEVICE_FN void block_sync(const Where& where = Where::current()) { simt::block_sync(where); }
 SINTER_DEVICE_FN void warp_sync(const Where& where = Where::current()) {
   uint32_t present;
@@ -353,6 +357,11 @@ template <class T, int R, int C, int P>
 SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const Cursor<T>& from,
     const Where& where = Where::current()) {
   cp_async16(tile, r, c, from.in(), from.i(), true, where);
+}
+template <class T, int R, int C, int P>
+SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const Cursor<T>& from,
+    bool valid, const Where& where = Where::current()) {
+  cp_async16(tile, r, c, from.in(), from.i(), valid, where);
 }
 template <class I> SINTER_DEVICE_FN I keep(I i) { return i; }
 template <class S> SINTER_DEVICE_FN int keep_shared(S&) { return 0; }

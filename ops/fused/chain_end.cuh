@@ -9,7 +9,8 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kRelu = find_end(chain_detail::act<pointwise::Relu>());
+inline constexpr int kRelu = find_end(chain_detail::act<pointwise::Relu>()),
+                     kReluGrad = find_end(chain_detail::act_grad<pointwise::Relu>());
 
 // Columns of an operand whose rows, and elements of a row, may lie apart.
 template <class T> struct OperandColumns {
@@ -24,6 +25,8 @@ template <class T> struct OperandColumns {
     rows.vec = step == 1 && rows.cols % kGroup == 0 && is_aligned16(t);
   }
   static Columns<T, Out<T>> result(const Tensor& t) { return columns_out<T>(t); }
+  bool is_whole() const { return rows.vec; }
+  SINTER_DEVICE_FN Group<T> load(int64_t i, int64_t j) const { return rows.load(i, j); }
   template <class V, int N>
   SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[N]) const {
     if (rows.vec) return rows.load(i, j, count, v);
@@ -44,6 +47,10 @@ template <class T, int kInputs, int kOutputs, class Operand> struct EndOperands 
     for (size_t r = 0; r < results.size(); ++r) out[r] = Operand::result(results[r]);
     if (halves) out[1] = columns_from<T>(results[0], results[0].size(1) / 2);
   }
+  bool all_whole() const {
+    return std::all_of(in + 1, in + kInputs, [](const Operand& x) { return x.is_whole(); }) &&
+           std::all_of(out, out + kOutputs, [](const auto& y) { return y.vec; });
+  }
 };
 
 // The steps over the elements j.. of row i, of which `count` exist: z is operand 0.
@@ -53,14 +60,30 @@ struct EndSteps : EndOperands<T, kChainEnds[kEnd].n_inputs, kChainEnds[kEnd].n_o
       const ChainProgram&, Operands operands, std::span<const Tensor> results, bool halves = false)
       : EndSteps::EndOperands(operands, results, halves) {}
 
-  template <class V, int N>
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, V (&z)[N]) const {
+  static constexpr int kInputs = kChainEnds[kEnd].n_inputs;
+  struct Read : AllOfGroup {
+    Group<T> in[kInputs];
+  };
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, Read& read) const {
+    SINTER_UNROLL
+    for (int k = 1; k < kInputs; ++k) read.in[k] = this->in[k].load(i, j);
+  }
+
+  template <class Count, class V, int N>
+  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, const Count& count, V (&z)[N]) const {
     constexpr ChainProgram kProgram = kChainEnds[kEnd];
-    constexpr int kInputs = kProgram.n_inputs, kOutputs = kProgram.n_outputs;
+    constexpr int kOutputs = kProgram.n_outputs;
     if (count == 0) return;
     V x[kInputs][N], y[kOutputs][N];
     SINTER_UNROLL
-    for (int k = 1; k < kInputs; ++k) this->in[k].load(i, j, count, x[k]);
+    for (int k = 1; k < kInputs; ++k) {
+      if constexpr (kAllOfGroup<Count>) {
+        SINTER_UNROLL
+        for (int q = 0; q < N; ++q) x[k][q] = V(count.in[k][q]);
+      } else {
+        this->in[k].load(i, j, count, x[k]);
+      }
+    }
     SINTER_UNROLL
     for (int q = 0; q < N; ++q) {
       V v[kInputs + kProgram.n_steps];
@@ -81,6 +104,7 @@ struct EndSteps : EndOperands<T, kChainEnds[kEnd].n_inputs, kChainEnds[kEnd].n_o
 template <class T, class Operand>
 struct EndSteps<T, kInterpreted, Operand> : EndOperands<T, kChainInputs, kChainOutputs, Operand> {
   ChainCode code;
+  struct Read : AllOfGroup {};  // never of whole groups
 
   EndSteps(const ChainProgram& program, Operands operands, std::span<const Tensor> results,
       bool halves = false)
@@ -152,15 +176,34 @@ struct EndSteps<T, kInterpreted, Operand> : EndOperands<T, kChainInputs, kChainO
   }
 };
 
-// The epilogue of a product of T with results of Y: the bias if there is one, then the steps.
+// The epilogue of a product of T with results of Y: the bias if there is one, then the steps. Of
+// the compiled ends those that read more than the sums stand behind products without a bias.
+template <int kEnd>
+inline constexpr bool kMayHaveBias = kEnd == kInterpreted || kChainEnds[kEnd].n_inputs == 1;
 template <class T, class Y, int kEnd> struct ChainEnd {
   static constexpr bool kSumsRows = false;
-  Bias<T> bias;
+  using BiasOf = std::conditional_t<kMayHaveBias<kEnd>, Bias<T>, NoBias<T>>;
+  BiasOf bias;
   EndSteps<Y, kEnd> steps;
   SINTER_DEVICE_FN void operator()(
       int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     bias.add(j, count, z);
     steps(i, j, count, z);
+  }
+
+  bool all_whole() const { return bias.vec && steps.all_whole(); }
+  struct Read : AllOfGroup {
+    typename BiasOf::Read bias;
+    typename EndSteps<Y, kEnd>::Read steps;
+  };
+  SINTER_DEVICE_FN void load_columns(int64_t j, Read& read) const { bias.load(j, read.bias); }
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, Read& read) const {
+    steps.load(i, j, read.steps);
+  }
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, const Read& read, compute_t<T> (&z)[kGroup]) const {
+    bias.add(j, read.bias, z);
+    steps(i, j, read.steps, z);
   }
 };
 

@@ -14,8 +14,6 @@ namespace sinter::SINTER_KERNEL_NS {
 constexpr int kHeadThreads = 256, kHeadWarps = kHeadThreads / 32, kHeadRows = 16;
 template <class T> constexpr int kHeadDepth = 256 / static_cast<int>(sizeof(T));
 
-inline constexpr int kReluGrad = find_end(chain_detail::act_grad<pointwise::Relu>());
-
 template <class T> struct HeadOperands {
   using V = compute_t<T>;
   ProductSide<T> h, w;
@@ -46,20 +44,27 @@ template <class T, int kC> struct MmaHeadShared : HeadShared<T, kC> {
   };
 };
 
-// 256 bytes of each of kRows rows from `row` on, zeros where there are none.
-template <class T, int kRows, class Tile>
+// 256 bytes of each of kRows rows from `row` on, zeros where there are none. kWhole: no chunk is
+// there in part.
+template <bool kWhole, class T, int kRows, class Tile>
 SINTER_DEVICE_FN void copy_rows(const ProductSide<T>& side, int64_t row, int64_t k, Tile& tile) {
   constexpr int kChunks = kHeadDepth<T> / kVec<T>;
   SINTER_UNROLL
-  for (int e = thread_x(); e < kRows * kChunks; e += kHeadThreads)
-    copy_chunk<T>(side, side.chunk(true, row + e / kChunks, k + e % kChunks * kVec<T>), tile,
-        e / kChunks, e % kChunks * kVec<T>);
+  for (int e = thread_x(); e < kRows * kChunks; e += kHeadThreads) {
+    const int r = e / kChunks, c = e % kChunks * kVec<T>;
+    const auto chunk = side.chunk(true, row + r, k + c);
+    if constexpr (kWhole) {
+      cp_async16(tile, r, c, side.data, chunk.at, chunk.left > 0);
+    } else {
+      copy_chunk<T>(side, chunk, tile, r, c);
+    }
+  }
 }
 
 // The three products' inner parts differ by core; everything else is here. Core gives: add(stage),
-// one chunk of z; logits(z), of row thread / 16, columns thread % 16, + 16, ..; back(stage, f),
-// f(r, group, sums[8]) for one chunk of dh.
-template <class T, int kC, class Core, class Shared>
+// one chunk of z; logits(z), of row thread / 16, columns thread % 16, + 16, ..; back(stage, row,
+// column, f), f(sums[8]) from there on in one chunk of dh.
+template <bool kWhole, class T, int kC, class Core, class Shared>
 SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& core) {
   using V = compute_t<T>;
   constexpr int kDepth = kHeadDepth<T>;
@@ -68,12 +73,34 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
   const auto copy = [&](int chunk, bool with_h) {
     if (chunk < chunks) {
       if (with_h)
-        copy_rows<T, kHeadRows>(x.h, first, int64_t{chunk} * kDepth, s.stages[chunk % 2].h);
-      copy_rows<T, kC>(x.w, 0, int64_t{chunk} * kDepth, s.stages[chunk % 2].w);
+        copy_rows<kWhole, T, kHeadRows>(x.h, first, int64_t{chunk} * kDepth, s.stages[chunk % 2].h);
+      copy_rows<kWhole, T, kC>(x.w, 0, int64_t{chunk} * kDepth, s.stages[chunk % 2].w);
     }
     cp_async_commit();
   };
   copy(0, true);
+  // What is read after the product is on its way before it: bias, label, scale, and what the first
+  // chunk of dh is multiplied by.
+  using Row = WarpRow<V, kC / 16, 16>;
+  const int r = thread_x() / 16, c0 = lane() % 16, classes = static_cast<int>(x.w.outer);
+  const int64_t mine = first + r;
+  const bool real = mine < rows;
+  Row row{mine, classes};
+  typename Row::Values bias;
+  SINTER_UNROLL
+  for (int j = 0; j < kC / 16; ++j)
+    bias.v[j] = c0 + 16 * j < classes ? x.bias.at(c0 + 16 * j) : V(0);
+  const RowNumber<int> label{real ? x.labels[mine] : 0};
+  const RowNumber<V> scale{real ? x.grad_output[mine * x.grad_output_step] : V(0)};
+  constexpr int kGroups = kDepth / kGroup;
+  const int of_row = thread_x() / kGroups, column = thread_x() % kGroups * kGroup;
+  const int64_t i = first + of_row;
+  typename EndSteps<T, kReluGrad>::Read read;
+  const auto load_ahead = [&](int chunk) {
+    const int64_t j = int64_t{chunk} * kDepth + column;
+    if (kWhole && of_row < kHeadRows && i < rows && j < hidden) x.dh.load(i, j, read);
+  };
+  load_ahead(0);
   SINTER_NO_UNROLL
   for (int chunk = 0; chunk < chunks; ++chunk) {
     copy(chunk + 1, true);
@@ -83,18 +110,12 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
     block_sync();
   }
 
-  const int64_t mine = first + thread_x() / 16;
-  const bool real = mine < rows;
-  WarpRow<V, kC / 16, 16> row{mine, static_cast<int>(x.w.outer)};
-  typename WarpRow<V, kC / 16, 16>::Values z;
+  typename Row::Values z;
   core.logits(z.v);
-  row.each([&](auto i) { z.v[i.j] = z.v[i.j] + x.bias.at(i.c); });
-  const RowNumber<int> label{real ? x.labels[mine] : 0};
-  const RowNumber<V> scale{real ? x.grad_output[mine * x.grad_output_step] : V(0)};
+  row.each([&](auto i) { z.v[i.j] = z.v[i.j] + bias.v[i.j]; });
   const bool good = row.check_label(label, x.faults);
-  const int r = thread_x() / 16;
   SINTER_UNROLL
-  for (int c = lane() % 16; c < kC; c += 16) s.dz.put(r, c, T(0.0f));  // of the padding
+  for (int j = 0; j < kC / 16; ++j) s.dz.put(r, c0 + 16 * j, T(0.0f));  // of the padding
   cross_entropy(
       row, z, label, x.target, true, scale,
       [&](V loss) {
@@ -120,13 +141,17 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
       cp_async_wait<1>();
       block_sync();
     }
-    core.back(s.stages[chunk % 2], [&](int of_row, int group, V(&sums)[kGroup]) {
-      const int64_t i = first + of_row, j = int64_t{chunk} * kDepth + group * kGroup,
-                    left = hidden - j;
+    if (chunk > 0) load_ahead(chunk);
+    core.back(s.stages[chunk % 2], of_row, column, [&](V(&sums)[kGroup]) {
+      const int64_t j = int64_t{chunk} * kDepth + column, left = hidden - j;
       if (i >= rows || left <= 0) return;
-      const int count = left < kGroup ? static_cast<int>(left) : kGroup;
-      if (x.has_act) return x.dh(i, j, count, sums);
-      x.dh.out[0].store(i, j, count, sums);
+      if constexpr (kWhole) {
+        x.dh(i, j, read, sums);
+      } else {
+        const int count = left < kGroup ? static_cast<int>(left) : kGroup;
+        if (x.has_act) return x.dh(i, j, count, sums);
+        x.dh.out[0].store(i, j, count, sums);
+      }
     });
     block_sync();
   }
@@ -155,9 +180,8 @@ template <int kC> struct FfmaHead {
     for (int j = 0; j < kC / 16; ++j) out[j] = (z[j][0] + z[j][1]) + (z[j][2] + z[j][3]);
   }
   template <class F>
-  SINTER_DEVICE_FN void back(const typename HeadShared<float, kC>::Stage& stage, const F& f) const {
-    constexpr int kGroups = kHeadDepth<float> / kGroup;
-    const int r = thread_x() / kGroups, group = thread_x() % kGroups;
+  SINTER_DEVICE_FN void back(
+      const typename HeadShared<float, kC>::Stage& stage, int r, int column, const F& f) const {
     if (r >= kHeadRows) return;
     float sums[kGroup] = {};
     SINTER_NO_UNROLL
@@ -165,12 +189,12 @@ template <int kC> struct FfmaHead {
       const float dz = s.dz(r, c);
       SINTER_UNROLL
       for (int q = 0; q < kGroup; q += kVec<float>) {
-        const auto w = stage.w.template load_vec<kVec<float>>(c, group * kGroup + q);
+        const auto w = stage.w.template load_vec<kVec<float>>(c, column + q);
         SINTER_UNROLL
         for (int e = 0; e < kVec<float>; ++e) sums[q + e] = math::mul_add(dz, w[e], sums[q + e]);
       }
     }
-    f(r, group, sums);
+    f(sums);
   }
 };
 
@@ -238,8 +262,8 @@ template <class T, int kC> struct MmaHead {
     }
   }
   template <class F>
-  SINTER_DEVICE_FN void back(const typename HeadShared<T, kC>::Stage& stage, const F& f) const {
-    constexpr int kGroups = kHeadDepth<T> / kGroup;
+  SINTER_DEVICE_FN void back(
+      const typename HeadShared<T, kC>::Stage& stage, int r, int column, const F& f) const {
     const int mine = warp() * kColumns;
     Vec<float, 4> sums[kColumns / 8] = {};
     SINTER_UNROLL
@@ -250,41 +274,40 @@ template <class T, int kC> struct MmaHead {
         mma_of<T>(sums[0], dz, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
         mma_of<T>(sums[1], dz, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
       } else {
-        const int r = c + lane() % 4, column = mine + lane() / 4;
-        mma_of<T>(sums[0], dz,
-            Vec<uint32_t, 2>{{to_tf32(stage.w(r, column)), to_tf32(stage.w(r + 4, column))}});
+        const int k = c + lane() % 4, n = mine + lane() / 4;
+        mma_of<T>(
+            sums[0], dz, Vec<uint32_t, 2>{{to_tf32(stage.w(k, n)), to_tf32(stage.w(k + 4, n))}});
       }
     }
     SINTER_UNROLL
     for (int n = 0; n < kColumns / 8; ++n) put(s.sums, 0, mine + n * 8, sums[n]);
     block_sync();
-    const int r = thread_x() / kGroups, group = thread_x() % kGroups;
     if (r >= kHeadRows) return;
     float v[kGroup];
     SINTER_UNROLL
     for (int q = 0; q < kGroup; q += 4) {
-      const auto part = s.sums.template load_vec<4>(r, group * kGroup + q);
+      const auto part = s.sums.template load_vec<4>(r, column + q);
       SINTER_UNROLL
       for (int e = 0; e < 4; ++e) v[q + e] = part[e];
     }
-    f(r, group, v);
+    f(v);
   }
 };
 
-template <int kC>
-SINTER_KERNEL_BOUNDS(kHeadThreads)
+template <int kC, bool kWhole>
+SINTER_KERNEL_BOUNDS(kHeadThreads, 2)
 classifier_head_ffma_16(HeadOperands<float> x) {
   auto& s = shared<HeadShared<float, kC>>();
   FfmaHead<kC> core{s};
-  head_of_rows<float, kC>(x, s, core);
+  head_of_rows<kWhole, float, kC>(x, s, core);
 }
 
-template <class T, int kC>
-SINTER_KERNEL_BOUNDS(kHeadThreads)
+template <class T, int kC, bool kWhole>
+SINTER_KERNEL_BOUNDS(kHeadThreads, 2)
 classifier_head_mma_16(HeadOperands<T> x) {
   auto& s = shared<MmaHeadShared<T, kC>>();
   MmaHead<T, kC> core{s};
-  head_of_rows<T, kC>(x, s, core);
+  head_of_rows<kWhole, T, kC>(x, s, core);
 }
 
 void classifier_head(const Call& call) {
@@ -300,16 +323,22 @@ void classifier_head(const Call& call) {
         {act_grad_program(Act::relu), call.in.subspan(std::min<size_t>(call.in.size(), 5)),
             call.out.subspan(2)},
         act != Act::none, fault_flag()};
-    const auto launch_for = [&]<int kC>(std::integral_constant<int, kC>) {
+    const auto launch_for = [&]<int kC, bool kWhole> {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};
       if (on_tensor_cores<T>())
-        return launch<classifier_head_mma_16<T, kC>>(
+        return launch<classifier_head_mma_16<T, kC, kWhole>>(
             grid, kHeadThreads, sizeof(MmaHeadShared<T, kC>), x);
       if constexpr (kHasFfma<T>)
-        launch<classifier_head_ffma_16<kC>>(grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
+        launch<classifier_head_ffma_16<kC, kWhole>>(
+            grid, kHeadThreads, sizeof(HeadShared<float, kC>), x);
     };
-    if (weight.size(0) <= 16) return launch_for(std::integral_constant<int, 16>());
-    launch_for(std::integral_constant<int, 64>());
+    const bool few = weight.size(0) <= 16, whole = x.has_act && x.dh.all_whole() &&
+                                                   lies<Layout::along_k>(x.h) &&
+                                                   lies<Layout::along_k>(x.w);
+    if (few && whole) return launch_for.template operator()<16, true>();
+    if (few) return launch_for.template operator()<16, false>();
+    if (whole) return launch_for.template operator()<64, true>();
+    launch_for.template operator()<64, false>();
   };
   if (h.dtype() == DType::bf16) return run(bf16{});
   run(float{});

@@ -40,9 +40,8 @@ template <class T, int kEnd> struct EndOfImages {
       for (int q = 0; q < kGroup; ++q) z[q] = z[q] * scale + shift;
     }
     const int at = static_cast<int>(j), line = at / padded, column = at % padded,
-              left = width - column;
-    steps((int64_t{line / height} * channels + i) * height + line % height, column,
-        left < kGroup ? left : kGroup, z);
+              left = width - column, there = left < kGroup ? left : kGroup;
+    steps((int64_t{line / height} * channels + i) * height + line % height, column, there, z);
   }
 };
 

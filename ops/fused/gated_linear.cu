@@ -11,7 +11,7 @@ namespace sinter::SINTER_KERNEL_NS {
 // The base is Wg[H, I]; column c of a tile of kCols is a row of it for c < kHalf, else of Wu. Both
 // are dense.
 template <class T, int kCols> struct GatedSide : ProductSide<T> {
-  static constexpr int kHalf = kCols / 2;
+  static constexpr int kHalf = kCols / 2, kSums = 2;
   static constexpr bool along_k = true;
   In<T> up;
   int64_t hidden = 0;
@@ -26,6 +26,7 @@ template <class T, int kCols> struct GatedSide : ProductSide<T> {
     return {at, 1, row < hidden ? this->k - p : 0, c >= kHalf};
   }
   SINTER_DEVICE_FN In<T> source(const Chunk& c) const { return c.of_up ? up : this->data; }
+  SINTER_FN int64_t results() const { return hidden; }
 };
 template <class T> using GatedProduct = Product<T, GatedSide<T, kTile>>;
 template <class T> using LargeGatedProduct = Product<T, GatedSide<T, LargeMma::kResults>>;
@@ -34,8 +35,13 @@ template <class T> struct GateOfSums {
   static constexpr bool kSumsRows = false;
   Columns<T, Out<T>> h, g, u;
   Act act;
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, compute_t<T> (&gate)[kGroup],
-      const compute_t<T> (&up)[kGroup]) const {
+  bool all_whole() const { return h.vec && (!g || (g.vec && u.vec)); }
+  using Read = AllOfGroup;
+  SINTER_DEVICE_FN void load_columns(int64_t, Read&) const {}
+  SINTER_DEVICE_FN void load(int64_t, int64_t, Read&) const {}
+  template <class Count>
+  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, const Count& count,
+      compute_t<T> (&gate)[kGroup], const compute_t<T> (&up)[kGroup]) const {
     if (g) {
       g.store(i, j, count, gate);
       u.store(i, j, count, up);
@@ -48,29 +54,12 @@ template <class T> struct GateOfSums {
   }
 };
 
-// Hands both sums of eight columns of h to the epilogue.
-template <int kRows, int kCols, class T, class Tile, class Epilogue>
-SINTER_DEVICE_FN void finish_tile(const Product<T, GatedSide<T, kCols>>& product, const TileAt& at,
-    const Tile& sums, const Epilogue& epilogue) {
-  constexpr int kHalf = kCols / 2;
-  SINTER_NO_UNROLL
-  for (int group = thread_x(); group < kRows * kHalf / kGroup; group += threads_per_block()) {
-    const int r = group / (kHalf / kGroup), c = group % (kHalf / kGroup) * kGroup;
-    const int64_t i = at.row * kRows + r, j = at.col * kHalf + c, left = product.b.hidden - j;
-    if (i >= product.a.outer) break;
-    compute_t<T> gate[kGroup], up[kGroup];
-    load_group(sums, r, c, gate);
-    load_group(sums, r, kHalf + c, up);
-    epilogue(i, j, left < 0 ? 0 : left < kGroup ? static_cast<int>(left) : kGroup, gate, up);
-  }
-}
-
 SINTER_PRODUCT_KERNELS(gated_linear, GatedProduct)
 
 template <class T, class Epilogue>
 SINTER_KERNEL_BOUNDS(LargeMma::kThreads, 2)
 gated_linear_mma_128x128(LargeGatedProduct<T> product, Epilogue epilogue) {
-  mma_product<Layout::along_k, Layout::along_k, LargeMma>(
+  mma_product<Layout::ragged_k, Layout::ragged_k, LargeMma>(
       product, epilogue, SplitSums<float>{}, tile_of_block(product.is_turned(LargeMma::kResults)));
 }
 
@@ -101,7 +90,7 @@ void gated_linear(const Call& call) {
   const Tensor &h = call.out[0], &x = call.in[0], &gate = call.in[1], &up = call.in[2];
   if (h.numel() == 0) return;
   visit_float(h.dtype(), [&]<class T>(T) {
-    constexpr Layout kAlong = Layout::along_k;
+    constexpr Layout kAlong = Layout::along_k, kRagged = Layout::ragged_k;
     const GateOfSums<T> epilogue{columns_out<T>(h),
         keep ? columns_from<T>(call.out[1], 0) : Columns<T, Out<T>>(),
         keep ? columns_from<T>(call.out[1], h.size(1)) : Columns<T, Out<T>>(), act};
@@ -111,7 +100,7 @@ void gated_linear(const Call& call) {
       constexpr size_t kBytes = sizeof(MmaTiles<T, LargeMma>);
       const auto large = gated_product<kResults, T>(x, gate, up);
       const Grid grid = large.grid(kResults, kResults);
-      if (on_tensor_cores<T>() && has_layout<kAlong, kAlong>(large) &&
+      if (on_tensor_cores<T>() && has_layout<kRagged, kRagged>(large, epilogue) &&
           large_tiles_pay(small.grid(kTile).blocks(), grid.blocks()) &&
           shared_memory_limit(h.device()) >= kBytes)
         return launch<gated_linear_mma_128x128<T, GateOfSums<T>>>(

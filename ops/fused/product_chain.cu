@@ -30,24 +30,33 @@ std::optional<GemmEpilogue> library_epilogue(const Call& call, const ProductEnd&
   return GemmEpilogue{GemmEpilogue::gelu_grad, saved, cols};
 }
 
-template <int kEnd, Layout kA, Layout kB, class Y, class T>
-void launch_as(const Call& call, const ProductEnd& end, const Product<T>& product) {
-  launch_product_chain_as<kA, kB>(
-      product, ChainEnd<T, Y, kEnd>{Bias<T>(end.biased ? optional_input(call.in, 2) : Tensor()),
-                   {end.program, end.operands(call.in), call.out, end.halves}});
+template <int kEnd, class T, class Y>
+ChainEnd<T, Y, kEnd> chain_end(const Call& call, const ProductEnd& end) {
+  const EndSteps<Y, kEnd> steps(end.program, end.operands(call.in), call.out, end.halves);
+  if constexpr (kMayHaveBias<kEnd>) {
+    return {Bias<T>(end.biased ? optional_input(call.in, 2) : Tensor()), steps};
+  } else {
+    return {{}, steps};
+  }
 }
 
 // The kernel that is compiled for an end takes operands that lie as they mostly do: an end that
-// reads nothing else follows a linear layer, one that does a product with weights as they are.
-// False: it is another end, or they lie otherwise.
+// reads nothing else follows a linear layer, one that does a product with weights as they are. Of
+// ReLU's there is one for any others, too. False: it is another end, or they lie otherwise.
 template <int kEnd, class T>
 bool launch_compiled(const Call& call, const ProductEnd& end, const Product<T>& product) {
   if constexpr (kEnd != kGate) {  // which stands behind two products (gated_linear.cu)
     constexpr Layout kAlong = Layout::along_k,
                      kB = kChainEnds[kEnd].n_inputs == 1 ? kAlong : Layout::along_outer;
-    if (find_end(end.program) != kEnd || !has_layout<kAlong, kB>(product)) return false;
-    launch_as<kEnd, kAlong, kB, T>(call, end, product);
-    return true;
+    if (find_end(end.program) != kEnd || (end.biased && !kMayHaveBias<kEnd>)) return false;
+    const auto epilogue = chain_end<kEnd, T, T>(call, end);
+    if constexpr (kEnd == kRelu || kEnd == kReluGrad) {
+      launch_product_chain<kAlong, kB>(product, epilogue);
+      return true;
+    } else if (has_layout<kAlong, kB>(product, epilogue)) {
+      launch_product_chain_as<kAlong, kB>(product, epilogue);
+      return true;
+    }
   }
   return false;
 }
@@ -59,7 +68,9 @@ void launch_end(const Call& call, const ProductEnd& end, const Product<T>& produ
     done = [&]<size_t... E>(std::index_sequence<E...>) {
       return (launch_compiled<int(E)>(call, end, product) || ...);
     }(std::make_index_sequence<kChainEnds.size()>());
-  if (!done) launch_as<kInterpreted, Layout::either, Layout::either, Y>(call, end, product);
+  if (!done)
+    launch_product_chain_as<Layout::either, Layout::either>(
+        product, chain_end<kInterpreted, T, Y>(call, end));
 }
 
 template <class A> void run(const Call& call) {

@@ -15,7 +15,8 @@ void weight_bias_grad(const Call& call) {
   const auto own = [&] {
     visit_float(dy.dtype(), [&]<class T>(T) {
       using V = compute_t<T>;
-      launch_weight_bias_grad<Layout::along_outer, Layout::along_outer>(
+      // dy may have as many columns as there are classes.
+      launch_weight_bias_grad<Layout::ragged_outer, Layout::along_outer>(
           Product<T>{product_side<T>(dy, true), product_side<T>(x, true)},
           StoreGrads<T>{columns_out<V>(dw), out<V>(db)});
     });

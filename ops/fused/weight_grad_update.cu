@@ -16,6 +16,11 @@ template <class V> struct UpdatedParameters {
   Columns<bf16, Out<bf16>> bf16_copy;
   In<double> skipped;  // by the weight
   UpdateOperands<V> bias;
+
+  bool all_whole() const {
+    const auto whole = [](const auto& columns) { return !columns || columns.vec; };
+    return whole(weight) && whole(state1) && whole(state2) && whole(bf16_copy);
+  }
 };
 
 template <class V, class Step> struct UpdateFromSums {
@@ -23,18 +28,39 @@ template <class V, class Step> struct UpdateFromSums {
   const UpdatedParameters<V>& to;
   const UpdateStep& end;
   const UpdateAttrs& attrs;
-  Step step;  // of the weight
+  StepScalars scalars;  // of the weight; loaded long before they are needed
 
   SINTER_DEVICE_FN UpdateFromSums(
       const UpdatedParameters<V>& to, const UpdateStep& end, const UpdateAttrs& attrs)
-      : to(to), end(end), attrs(attrs), step(step_of<Step>(to.skipped, end, attrs)) {}
+      : to(to), end(end), attrs(attrs), scalars(scalars_of<Step>(to.skipped, end)) {}
 
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, V (&grad)[kGroup]) const {
+  struct Read : AllOfGroup {
+    Group<V> p, s1, s2;
+  };
+  SINTER_DEVICE_FN void load_columns(int64_t, Read&) const {}
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, Read& read) const {
+    read.p = to.weight.load(i, j);
+    if (to.state1) read.s1 = to.state1.load(i, j);
+    if (Step::kAdam) read.s2 = to.state2.load(i, j);
+  }
+  template <class Count>
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, const Count& count, V (&grad)[kGroup]) const {
     if (count == 0) return;
     V p[kGroup], s1[kGroup] = {}, s2[kGroup] = {};
-    to.weight.load(i, j, count, p);
-    if (to.state1) to.state1.load(i, j, count, s1);
-    if (Step::kAdam) to.state2.load(i, j, count, s2);
+    if constexpr (kAllOfGroup<Count>) {
+      SINTER_UNROLL
+      for (int q = 0; q < kGroup; ++q) {
+        p[q] = count.p[q];
+        if (to.state1) s1[q] = count.s1[q];
+        if (Step::kAdam) s2[q] = count.s2[q];
+      }
+    } else {
+      to.weight.load(i, j, count, p);
+      if (to.state1) to.state1.load(i, j, count, s1);
+      if (Step::kAdam) to.state2.load(i, j, count, s2);
+    }
+    const Step step = step_of<Step>(scalars, end, attrs);
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q)
       p[q] = update_one(step, p[q], grad[q], s1[q], s2[q], bool(to.state1));
@@ -45,49 +71,58 @@ template <class V, class Step> struct UpdateFromSums {
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, V grad) const {
     if (!to.bias.param) return;
-    // Seldom another step than the weight's, and costly: made where it is one.
-    const bool same = value_of(to.bias.skipped) == value_of(to.skipped);
-    update_element(same ? step : step_of<Step>(to.bias.skipped, end, attrs), to.bias, i, grad);
+    const auto of_bias = scalars_of<Step>(to.bias.skipped, end);
+    update_element(step_of<Step>(of_bias, end, attrs), to.bias, i, grad);
   }
 };
 
 constexpr int kLayers = 12;  // 4 KB of arguments
 
+template <class T> struct UpdatedLayer {
+  Product<T> product;
+  int columns = 1;      // of tiles
+  bool splits = false;  // is its batch the first layer's, whose shares it then has?
+  UpdatedParameters<compute_t<T>> to;
+};
 template <class T> struct UpdatedLayers {
   int count = 0;
   int32_t first_block[kLayers] = {};
-  SplitSums<compute_t<T>> split;  // of the layers of the first one's batch
-  Product<T> product[kLayers];
-  UpdatedParameters<compute_t<T>> to[kLayers];
-
-  SINTER_FN SplitSums<compute_t<T>> split_of(int i) const {
-    if (product[i].a.k == product[0].a.k) return split;
-    return {};
-  }
+  SplitSums<compute_t<T>> split;
+  UpdatedLayer<T> of[kLayers];
+};
+// A block's own layer is in its shared memory: an argument that is indexed costs a trip to memory
+// for each part of it that is met for the first time.
+template <class T, class Tiles> struct LayerShared {
+  Tiles tiles;
+  UpdatedLayer<T> layer;
 };
 
 // f(layer, split, tile) for the tile, or the share of one, of this block.
-template <class T, class F>
+template <class T, class Tiles, class F>
 SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F& f) {
-  if (layers.count == 0) return;
   int i = 0;
   SINTER_NO_UNROLL
   while (i + 1 < layers.count && block_x() >= layers.first_block[i + 1]) ++i;
-  const auto split = layers.split_of(i);
+  auto& layer = shared<LayerShared<T, Tiles>>().layer;
+  share(layer, layers.of[i]);
+  block_sync();
+  SplitSums<compute_t<T>> split;
+  if (layer.splits) split = layers.split;
   const int block = static_cast<int>(block_x()), part = block - layers.first_block[i],
-            share = part % split.shares,
-            columns = static_cast<int>(layers.product[i].column_tiles()),
-            tile = part / split.shares;
-  f(i, split, TileAt{tile / columns, tile % columns, share, (block - share) / split.shares});
+            share = part % split.shares, tile = part / split.shares;
+  f(layer, split,
+      TileAt{tile / layer.columns, tile % layer.columns, share, (block - share) / split.shares});
 }
 
 template <class V, template <class> class Step, Layout kDy, Layout kX>
-SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, 1)
+SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, is_whole(kX) ? 2 : 1)
 weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
-  with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
-    ffma_product<kDy, kX>(
-        layers.product[i], UpdateFromSums<V, Step<V>>(layers.to[i], step, attrs), split, tile);
-  });
+  if (!makes_next_state(attrs))
+    with_tile_of_list<V, FfmaShared<V>>(
+        layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
+          ffma_product<kDy, kX>(Product<V>(layer.product),
+              UpdateFromSums<V, Step<V>>(layer.to, step, attrs), split, tile);
+        });
   finish_step<Step<V>>(step, attrs);
 }
 
@@ -95,10 +130,12 @@ template <class T, template <class> class Step, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using V = float;
-  with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
-    mma_product<kDy, kX>(
-        layers.product[i], UpdateFromSums<V, Step<V>>(layers.to[i], step, attrs), split, tile);
-  });
+  if (!makes_next_state(attrs))
+    with_tile_of_list<T, MmaTiles<T>>(
+        layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
+          mma_product<kDy, kX>(Product<T>(layer.product),
+              UpdateFromSums<V, Step<V>>(layer.to, step, attrs), split, tile);
+        });
   finish_step<Step<V>>(step, attrs);
 }
 
@@ -115,42 +152,50 @@ template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands l
 
 // The list of blocks where a tile has that many rows: where each layer's begin, and how many there
 // are.
-template <int kRows, class T> Grid list_blocks(UpdatedLayers<T>& layers) {
-  int64_t blocks = 0;
-  for (int i = 0; i < layers.count; ++i) blocks += layers.product[i].grid(kRows).blocks();
-  if (layers.count > 0)
-    layers.split = split_sums<kRows, kTile, compute_t<T>>(blocks, layers.product[0].a.k);
+template <int kRows, class T> Grid list_blocks(UpdatedLayers<T>& layers, bool tail) {
+  const std::span<UpdatedLayer<T>> list(layers.of, layers.count);
+  int64_t blocks = 0, at = 0;
+  for (const auto& layer : list) blocks += layer.product.grid(kRows).blocks();
+  if (!list.empty())
+    layers.split = split_sums<kRows, kTile, compute_t<T>>(blocks, list[0].product.a.k);
   blocks = 0;
-  for (int i = 0; i < layers.count; ++i) {
-    layers.first_block[i] = static_cast<int32_t>(blocks);
-    blocks += layers.product[i].grid(kRows).blocks() * layers.split_of(i).shares;
+  for (auto& layer : list) {
+    layer.columns = static_cast<int>(layer.product.column_tiles());
+    layer.splits = layer.product.a.k == list[0].product.a.k;
+    layers.first_block[at++] = static_cast<int32_t>(blocks);
+    blocks += layer.product.grid(kRows).blocks() * (layer.splits ? layers.split.shares : 1);
   }
-  return {std::max<int64_t>(blocks, 1)};  // one for the tail alone
+  return {blocks + tail};
 }
 
 template <class T, template <class> class Step>
 void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const UpdateAttrs& attrs) {
-  constexpr Layout kOuter = Layout::along_outer, kEither = Layout::either;
-  const bool usual = std::all_of(layers.product, layers.product + layers.count,
-      [](const Product<T>& p) { return has_layout<kOuter, kOuter>(p); });
+  // dy of the last layer has as many columns as there are classes.
+  constexpr Layout kRagged = Layout::ragged_outer, kOuter = Layout::along_outer,
+                   kEither = Layout::either;
+  const bool usual =
+      std::all_of(layers.of, layers.of + layers.count, [](const UpdatedLayer<T>& layer) {
+        return has_layout<kRagged, kOuter>(layer.product, layer.to);
+      });
   if constexpr (kHasMma<T>) {
     if (on_tensor_cores<T>()) {
-      const Grid grid = list_blocks<kTile>(layers);
+      constexpr size_t kBytes = sizeof(LayerShared<T, MmaTiles<T>>);
+      const Grid grid = list_blocks<kTile>(layers, attrs.tail);
       if (usual)
-        return launch<weight_grad_update_mma_64x64<T, Step, kOuter, kOuter>>(
-            grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
+        return launch<weight_grad_update_mma_64x64<T, Step, kRagged, kOuter>>(
+            grid, kMmaThreads, kBytes, layers, step, attrs);
       return launch<weight_grad_update_mma_64x64<T, Step, kEither, kEither>>(
-          grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
+          grid, kMmaThreads, kBytes, layers, step, attrs);
     }
   }
   if constexpr (kHasFfma<T>) {
-    constexpr Layout kUsual = kKnown<T, kOuter>;
-    const Grid grid = list_blocks<kFfmaRows>(layers);
+    constexpr size_t kBytes = sizeof(LayerShared<T, FfmaShared<T>>);
+    const Grid grid = list_blocks<kFfmaRows>(layers, attrs.tail);
     if (usual)
-      return launch<weight_grad_update_ffma_16x64<T, Step, kUsual, kUsual>>(
-          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), layers, step, attrs);
+      return launch<weight_grad_update_ffma_16x64<T, Step, kKnown<T, kRagged>, kKnown<T, kOuter>>>(
+          grid, kFfmaThreads<T>, kBytes, layers, step, attrs);
     launch<weight_grad_update_ffma_16x64<T, Step, kEither, kEither>>(
-        grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), layers, step, attrs);
+        grid, kFfmaThreads<T>, kBytes, layers, step, attrs);
   }
 }
 
@@ -168,9 +213,9 @@ void weight_grad_update(const Call& call) {
       for (; layers.count < kLayers && at < count; ++at) {
         const Operands layer = call.in.subspan(at * kLayerOperands, kLayerOperands);
         if (layer[0].size(1) == 0) continue;
-        layers.product[layers.count] = {
-            product_side<T>(layer[0], true), product_side<T>(layer[1], true)};
-        layers.to[layers.count++] = updated_parameters<T>(layer);
+        auto& of = layers.of[layers.count++];
+        of.product = {product_side<T>(layer[0], true), product_side<T>(layer[1], true)};
+        of.to = updated_parameters<T>(layer);
       }
       attrs.tail = tail && at == count;
       if (layers.count == 0 && !attrs.tail) return;

@@ -47,7 +47,8 @@ StepState& host_step_state(const Tensor& state) {
 }
 
 void reset_step_state(StepState& state, double beta1, double beta2) {
-  state = {.lr = state.lr, .bias_correction1 = 1 - beta1, .bias_correction2 = 1 - beta2};
+  state = {.lr = state.lr};
+  correct_bias(state, beta1, beta2);
 }
 
 void check_step_state(const char* op, const Tensor& state) {

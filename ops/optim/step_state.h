@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/math.h"
 #include "core/tensor.h"
 
 namespace sinter {
@@ -19,9 +20,11 @@ struct StepState {
   // Of the steps after it, as many as are known, in memory of the state's device; then lr stays.
   const double* next_rates = nullptr;
   int64_t rates_left = 0;
-  double bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t of the next step
-  int64_t step = 0;                                   // steps done
-  double loss_sum = 0;                                // of row losses since last_reset
+  // Adam's bias corrections of the next step, 1 / (1 - beta1^t) and 1 / sqrt(1 - beta2^t): worked
+  // out once a step, not by every thread of its update.
+  double step_scale = 1, root_scale = 1;
+  int64_t step = 0;     // steps done
+  double loss_sum = 0;  // of row losses since last_reset
   int64_t loss_rows = 0;
   // Of a step that draws its batch from a data set in device memory (data/batches.h): where in the
   // epoch's order it begins, by how many rows the next one begins later, and the rows of the set.
@@ -32,6 +35,11 @@ struct StepState {
   uint32_t ticket =
       0;  // of the kernel that advances it: blocks that have arrived; 0 between kernels
 };
+// beta1^t and beta2^t are those of the step that comes next.
+SINTER_FN void correct_bias(StepState& state, double power1, double power2) {
+  state.step_scale = 1 / (1 - power1);
+  state.root_scale = 1 / math::sqrt(1 - power2);
+}
 
 // Row losses are summed in one shape on every device, so that their sum has the same bits on all:
 // kLossRuns runs, each of the rows r, r + kLossRuns, .. in order; run r joins lane r % kLossLanes,
@@ -61,8 +69,7 @@ SINTER_FN void advance(
   ++state.step;
   state.beta1_power *= beta1;
   state.beta2_power *= beta2;
-  state.bias_correction1 = 1 - state.beta1_power * beta1;
-  state.bias_correction2 = 1 - state.beta2_power * beta2;
+  correct_bias(state, state.beta1_power * beta1, state.beta2_power * beta2);
 }
 
 // A StepState in a u8 tensor.

@@ -19,25 +19,25 @@ template <class V, int N> struct UpdateTable {
 template <class Step, class V, int N>
 SINTER_DEVICE_FN void update_chunk_of_block(
     const UpdateTable<V, N>& table, const UpdateStep& step, const UpdateAttrs& attrs) {
-  if (table.count == 0) return;
   int i = 0;
   if constexpr (N > 1) {
     SINTER_NO_UNROLL
     while (i + 1 < table.count && block_x() >= table.first_block[i + 1]) ++i;
   }
   const int64_t n = table.of[i].n, begin = (block_x() - table.first_block[i]) * table.chunk;
-  update_elements(step_of<Step>(table.of[i].skipped, step, attrs), table.of[i], begin,
+  const auto scalars = scalars_of<Step>(table.of[i].skipped, step);
+  update_elements(step_of<Step>(scalars, step, attrs), table.of[i], begin,
       begin + table.chunk < n ? begin + table.chunk : n);
 }
 template <class V, int N>
 SINTER_KERNEL multi_tensor_update_sgd(UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
-  update_chunk_of_block<SgdStep<V>>(table, step, attrs);
+  if (!makes_next_state(attrs)) update_chunk_of_block<SgdStep<V>>(table, step, attrs);
   finish_step<SgdStep<V>>(step, attrs);
 }
 template <class V, int N>
 SINTER_KERNEL multi_tensor_update_adam(
     UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
-  update_chunk_of_block<AdamStep<V>>(table, step, attrs);
+  if (!makes_next_state(attrs)) update_chunk_of_block<AdamStep<V>>(table, step, attrs);
   finish_step<AdamStep<V>>(step, attrs);
 }
 
@@ -67,7 +67,7 @@ template <class V, int N> void launch_updates(const Call& call) {
     }
     attrs.tail = tail && at == parameters.size();
     if (blocks == 0 && !attrs.tail) return;
-    const Grid grid{std::max<int64_t>(blocks, 1)};
+    const Grid grid{blocks + attrs.tail};
     const size_t bytes = attrs.tail ? sizeof(TailShared) : 0;
     if (adam) {
       launch<multi_tensor_update_adam<V, N>>(grid, kUpdateThreads, bytes, table, step, attrs);

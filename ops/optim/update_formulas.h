@@ -54,8 +54,7 @@ SINTER_FN StepState without_skipped(StepState state, double skipped, const Updat
   if (skipped == 0) return state;
   const double left = static_cast<double>(state.step) + 1 - skipped;
   const int64_t t = left >= 1 && left < 0x1p62 ? static_cast<int64_t>(left) : 1;
-  state.bias_correction1 = 1 - power(attrs.beta1, t);
-  state.bias_correction2 = 1 - power(attrs.beta2, t);
+  correct_bias(state, power(attrs.beta1, t), power(attrs.beta2, t));
   return state;
 }
 
@@ -71,9 +70,9 @@ template <class V> struct AdamStep {
         rest1(V(1 - attrs.beta1)),
         beta2(V(attrs.beta2)),
         rest2(V(1 - attrs.beta2)),
-        root_scale(V(1 / math::sqrt(state.bias_correction2))),
+        root_scale(V(state.root_scale)),
         eps(V(attrs.eps)),
-        step(V(state.lr / state.bias_correction1)) {}
+        step(V(state.lr * state.step_scale)) {}
 
   SINTER_FN V operator()(V p, V g, V& m, V& v) const {
     g = g + l2 * p;

@@ -1,11 +1,12 @@
 // What the kernels of optimizer updates share, plain and fused: operands, the walk over a block's
-// elements with the formulas of ops/optim/update_formulas.h, and the tail of a step: the last block
-// to arrive (ticket()) sums the row losses and advances the StepState. Every element has one owner,
-// so the weights have the same bits as the CPU's.
+// elements with the formulas of ops/optim/update_formulas.h, and the tail of a step, which
+// sums the row losses and advances the StepState. Every element has one owner, so the weights have
+// the same bits as the CPU's.
 #pragma once
 
 #include <cstddef>
 
+#include "core/device/memory.h"
 #include "ops/optim/update.h"
 #include "ops/rows/block_reduce.cuh"
 
@@ -25,10 +26,12 @@ template <class V> struct UpdateOperands {
 };
 
 // The step's scalars; with the tail also what it reads and writes.
+inline constexpr int kStateWords = offsetof(StepState, ticket) / sizeof(int64_t);
+static_assert(kStateWords <= 32);
 struct UpdateStep {
-  InOut<double> scalars;  // of the StepState
-  InOut<int64_t> steps;   // of it: steps done
-  InOut<StepState> state;
+  In<double> scalars;    // of the StepState
+  InOut<int64_t> state;  // it, but for the ticket, as words
+  InOut<int64_t> next;   // the state of the next step, until all blocks have read this one's
   InOut<uint32_t> ticket;
   In<float> losses;
   In<double> losses64;
@@ -40,21 +43,32 @@ struct TailShared {
   Shared<double, kLossRuns> losses;
 };
 
-SINTER_DEVICE_FN double value_of(const In<double>& skipped) { return skipped ? skipped[0] : 0; }
-
-// The formula for a parameter. Not of a copy of the whole state: its ticket is in motion.
+// What a parameter's formula needs of the state. Not a copy of all of it: its ticket is in motion.
+struct StepScalars {
+  double lr, step_scale, root_scale, skipped;
+};
+template <class Step>
+SINTER_DEVICE_FN StepScalars scalars_of(const In<double>& skipped, const UpdateStep& step) {
+  const auto at = [&](size_t offset) { return step.scalars[offset / sizeof(double)]; };
+  StepScalars s{at(offsetof(StepState, lr)), 1, 1, 0};
+  if constexpr (Step::kAdam) {
+    s.step_scale = at(offsetof(StepState, step_scale));
+    s.root_scale = at(offsetof(StepState, root_scale));
+    if (skipped) s.skipped = skipped[0];
+  }
+  return s;
+}
 template <class Step>
 SINTER_DEVICE_FN Step step_of(
-    const In<double>& skipped, const UpdateStep& step, const UpdateAttrs& attrs) {
+    const StepScalars& s, const UpdateStep& step, const UpdateAttrs& attrs) {
   StepState state;
-  state.lr = step.scalars[offsetof(StepState, lr) / sizeof(double)];
-  state.bias_correction1 = step.scalars[offsetof(StepState, bias_correction1) / sizeof(double)];
-  state.bias_correction2 = step.scalars[offsetof(StepState, bias_correction2) / sizeof(double)];
+  state.lr = s.lr;
+  state.step_scale = s.step_scale;
+  state.root_scale = s.root_scale;
   if constexpr (Step::kAdam) {
-    const double n = value_of(skipped);
-    if (n != 0) {
-      state.step = step.steps[0];
-      state = without_skipped(state, n, attrs);
+    if (s.skipped != 0) {
+      state.step = step.state[offsetof(StepState, step) / sizeof(int64_t)];
+      state = without_skipped(state, s.skipped, attrs);
     }
   }
   return Step(state, attrs);
@@ -110,15 +124,21 @@ SINTER_DEVICE_FN void update_elements(
     update_element(step, t, i, t.grad[i]);
 }
 
-// The tail, if attrs say so: all threads sum runs of the losses, the first warp joins them
-// (kLossRuns). Needs shared memory for a TailShared.
+// The tail, if attrs say so, in two parts. The grid's last block makes the state of the next step
+// while the others work, as all that it needs was there before the kernel; but these still read
+// the present one, so the last block to arrive, of all, puts it into its place.
+SINTER_DEVICE_FN bool makes_next_state(const UpdateAttrs& attrs) {
+  return attrs.tail && block_x() == grid_x() - 1;
+}
+// By that block: all threads sum runs of the losses, the first warp joins them (kLossRuns). Needs
+// shared memory for a TailShared.
 template <class Step>
-SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& attrs) {
-  if (!attrs.tail) return;
-  if (!ticket(step.ticket, static_cast<uint32_t>(grid_x() * grid_y() * grid_z()))) return;
+SINTER_DEVICE_FN void make_next_state(const UpdateStep& step, const UpdateAttrs& attrs) {
   auto& sums = shared<TailShared>().losses;
+  SINTER_NO_UNROLL
   for (int r = thread_x(); r < kLossRuns; r += threads_per_block()) {
     double run = 0;
+    SINTER_NO_UNROLL
     for (int64_t i = r; i < step.rows; i += kLossRuns)
       run += step.losses ? static_cast<double>(step.losses[i]) : step.losses64[i];
     sums.put(r, run);
@@ -126,13 +146,23 @@ SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& att
   block_sync();
   if (warp() != 0) return;
   double sum = sums[lane()];
+  SINTER_NO_UNROLL
   for (int r = lane() + kLossLanes; r < kLossRuns; r += kLossLanes) sum += sums[r];
-  SINTER_UNROLL
+  SINTER_NO_UNROLL
   for (int half = kLossLanes / 2; half > 0; half /= 2) sum += shfl_xor(sum, half);
+  if (lane() < kStateWords) step.next.put(lane(), step.state[lane()]);
+  warp_sync();
   if (lane() != 0) return;
-  advance(*step.state.data(), sum, step.rows, Step::kAdam ? attrs.beta1 : 0,
-      Step::kAdam ? attrs.beta2 : 0);
-  if (step.rng) {
+  advance(*reinterpret_cast<StepState*>(step.next.data()), sum, step.rows,
+      Step::kAdam ? attrs.beta1 : 0, Step::kAdam ? attrs.beta2 : 0);
+}
+template <class Step>
+SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& attrs) {
+  if (!attrs.tail) return;
+  if (makes_next_state(attrs)) make_next_state<Step>(step, attrs);
+  if (!ticket(step.ticket, static_cast<uint32_t>(grid_x()))) return;
+  if (thread_x() < kStateWords) step.state.put(thread_x(), step.next[thread_x()]);
+  if (step.rng && thread_x() == 0) {
     step.rng.put(1, step.rng[1] + 1);
     step.rng.put(2, 0);
   }
@@ -152,9 +182,9 @@ template <class V> UpdateOperands<V> update_operands(const UpdateGroup& g) {
 inline UpdateStep update_step(const UpdateEnd& end) {
   const auto& [state, losses, rng] = end;
   auto* s = static_cast<StepState*>(state.raw());
-  UpdateStep step{.scalars = {reinterpret_cast<double*>(s), sizeof(StepState) / sizeof(double)},
-      .steps = {&s->step, 1},
-      .state = {s, 1},
+  UpdateStep step{.scalars = {reinterpret_cast<double*>(s), kStateWords},
+      .state = {reinterpret_cast<int64_t*>(s), kStateWords},
+      .next = {static_cast<int64_t*>(scratch(kDevice, sizeof(StepState)).memory), kStateWords},
       .ticket = {&s->ticket, 1}};
   if (losses.defined()) {
     step.rows = losses.numel();

@@ -32,9 +32,15 @@ template <class T, class F> void with_result(DType result, F&& f) {
   }
 }
 
-template <Layout kA, Layout kB, class T, class B> bool has_layout(const Product<T, B>& product) {
-  return product.a.along_k == (kA == Layout::along_k) &&
-         product.b.along_k == (kB == Layout::along_k);
+// Do operands lie as a kernel for <kA, kB> takes them, and their results?
+template <Layout kLayout, class Side> bool lies(const Side& side) {
+  constexpr bool along_k = is_along_k(kLayout);
+  return side.along_k == along_k && (!is_whole(kLayout) || side.is_whole(along_k, true));
+}
+template <Layout kA, Layout kB, class T, class B, class Epilogue>
+bool has_layout(const Product<T, B>& product, const Epilogue& epilogue) {
+  return lies<kA>(product.a) && lies<kB>(product.b) &&
+         (!is_whole(kB) || (product.b.results() % kGroup == 0 && epilogue.all_whole()));
 }
 
 // The blocks of a product in tiles of kRows x 64, and of each tile's shares.
@@ -52,37 +58,37 @@ template <int kRows, class V, class Product> SplitGrid<V> split_grid(const Produ
 // The kernels of an op, a core each, and launch_OP<kA, kB>(product, epilogue), by the core that T
 // runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets and for any;
 // of launch_OP_as the one for <kA, kB>. Operands is Product, or another template of that kind.
-#define SINTER_PRODUCT_KERNELS(op, Operands)                                             \
-  template <class T, Layout kA, Layout kB, class Epilogue>                               \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                               \
-  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {          \
-    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));  \
-  }                                                                                      \
-  template <class T, Layout kA, Layout kB, class Epilogue>                               \
-  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                   \
-  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {       \
-    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));   \
-  }                                                                                      \
-  template <Layout kA, Layout kB, class T, class Epilogue>                               \
-  void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {          \
-    if constexpr (kHasMma<T>) {                                                          \
-      if (on_tensor_cores<T>()) {                                                        \
-        const auto [grid, split] = split_grid<kTile, float>(product);                    \
-        return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                              \
-            grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);           \
-      }                                                                                  \
-    }                                                                                    \
-    if constexpr (kHasFfma<T>) {                                                         \
-      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                      \
-      launch<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(                \
-          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);       \
-    }                                                                                    \
-  }                                                                                      \
-  template <Layout kA, Layout kB, class T, class Epilogue>                               \
-  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {               \
-    constexpr Layout kAny = Layout::either;                                              \
-    if (has_layout<kA, kB>(product)) return launch_##op##_as<kA, kB>(product, epilogue); \
-    launch_##op##_as<kAny, kAny>(product, epilogue);                                     \
+#define SINTER_PRODUCT_KERNELS(op, Operands)                                                       \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                         \
+  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {                    \
+    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));            \
+  }                                                                                                \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                             \
+  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {                 \
+    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));             \
+  }                                                                                                \
+  template <Layout kA, Layout kB, class T, class Epilogue>                                         \
+  void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {                    \
+    if constexpr (kHasMma<T>) {                                                                    \
+      if (on_tensor_cores<T>()) {                                                                  \
+        const auto [grid, split] = split_grid<kTile, float>(product);                              \
+        return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                                        \
+            grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);                     \
+      }                                                                                            \
+    }                                                                                              \
+    if constexpr (kHasFfma<T>) {                                                                   \
+      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                                \
+      launch<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(                          \
+          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);                 \
+    }                                                                                              \
+  }                                                                                                \
+  template <Layout kA, Layout kB, class T, class Epilogue>                                         \
+  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {                         \
+    constexpr Layout kAny = Layout::either;                                                        \
+    if (has_layout<kA, kB>(product, epilogue)) return launch_##op##_as<kA, kB>(product, epilogue); \
+    launch_##op##_as<kAny, kAny>(product, epilogue);                                               \
   }
 
 // c = op(a) op(b) (+ bias over columns) with an epilogue of the library's, or what own() does where

@@ -8,6 +8,11 @@
 //                       has two whole windows of a pooling; kSumsRows, row_sum(i, s): is sum_k
 //                       A[i, k] wanted too? Given once per row, by the blocks of column tile 0,
 //                       summed tile by tile: of many terms that is nearer than one after the other.
+// One for operands of whole groups, where nothing need be asked at run time, gives also
+//                       all_whole(): is that what it has?
+//                       Read, an AllOfGroup, load_columns(j, read), load(i, j, read) and
+//                       operator()(i, j, read, z): what it reads for eight columns of all rows, and
+//                       of a row, loaded before z is there.
 #pragma once
 
 #include "ops/kernel_args.h"
@@ -16,6 +21,23 @@ namespace sinter::SINTER_KERNEL_NS {
 
 inline constexpr int kTile = 64;  // columns of a block's result, and rows on tensor cores
 inline constexpr int kGroup = 8;  // columns that an epilogue gets at once
+// A count of columns: all of a group, in each operand as whole vectors.
+struct AllOfGroup {
+  SINTER_FN constexpr operator int() const { return kGroup; }
+};
+template <class Count> inline constexpr bool kAllOfGroup = std::is_base_of_v<AllOfGroup, Count>;
+template <class T> struct Group {
+  Vec<T, kVec<T>> part[kGroup / kVec<T>];
+  SINTER_DEVICE_FN T operator[](int q) const { return part[q / kVec<T>][q % kVec<T>]; }
+};
+template <class In> SINTER_DEVICE_FN auto load_group_at(const In& in, int64_t at) {
+  using T = std::remove_cvref_t<decltype(in[0])>;
+  Group<T> group;
+  SINTER_UNROLL
+  for (int q = 0; q < kGroup; q += kVec<T>)
+    group.part[q / kVec<T>] = in.template load_vec<kVec<T>>(at + q);
+  return group;
+}
 
 // Which tile of the result a block makes: rows from row * (rows of a tile), columns from col *
 // (columns of one). Where the sums are split (gemm_split.cuh): from which share of k, and the place
@@ -34,10 +56,17 @@ SINTER_DEVICE_FN TileAt tile_of_block(bool turned) {
 // An operand seen as [outer, k]: A's rows or B's columns.
 template <class T> struct ProductSide {
   static constexpr bool kGathered = false;
+  static constexpr int kSums = 1;  // of B: that belong to one result
   In<T> data;
   int64_t outer = 0, k = 0, outer_stride = 0, k_stride = 0;
   bool along_k = true;  // a chunk of 16 bytes lies along k, else along outer
   bool vec = false;     // a whole chunk is one aligned access
+
+  // Is every chunk whole, and one aligned access? to_end: the last one along k, too.
+  SINTER_FN bool is_whole(bool k_chunk, bool to_end) const {
+    return vec && outer > 0 && (k_chunk ? !to_end || k % kVec<T> == 0 : outer % kVec<T> == 0) &&
+           k_stride <= 0xffffffff / int64_t{sizeof(T)};  // the cores step by 32 bits
+  }
 
   struct Chunk {
     int64_t at, step, left;  // index of its first element, stride, elements that exist
@@ -48,7 +77,8 @@ template <class T> struct ProductSide {
   }
   SINTER_DEVICE_FN const In<T>& source(const Chunk&) const {
     return data;
-  }  // where the chunk is read
+  }                                                    // where the chunk is read
+  SINTER_FN int64_t results() const { return outer; }  // of B: in a row
 };
 
 // A chunk element by element, zeros where there are none.
@@ -115,6 +145,9 @@ template <class T, class Data> struct Columns {
   int64_t cols = 0;
   bool vec = false;
 
+  SINTER_DEVICE_FN Group<T> load(int64_t i, int64_t j) const {
+    return load_group_at(data, i * cols + j);
+  }
   template <class V, int N>
   SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[N]) const {
     if (vec && count == N) {
@@ -129,9 +162,9 @@ template <class T, class Data> struct Columns {
       for (int q = 0; q < N; ++q) v[q] = q < count ? V(data[i * cols + j + q]) : V(0);
     }
   }
-  template <class V, int N>
-  SINTER_DEVICE_FN void store(int64_t i, int64_t j, int count, const V (&v)[N]) const {
-    if (vec && count == N) {
+  template <class Count, class V, int N>
+  SINTER_DEVICE_FN void store(int64_t i, int64_t j, const Count& count, const V (&v)[N]) const {
+    if (kAllOfGroup<Count> || (vec && count == N)) {
       SINTER_UNROLL
       for (int q = 0; q < N; q += kVec<T>) {
         Vec<T, kVec<T>> part;
@@ -146,7 +179,7 @@ template <class T, class Data> struct Columns {
       }
     }
   }
-  SINTER_DEVICE_FN explicit operator bool() const { return bool(data); }
+  SINTER_FN explicit operator bool() const { return bool(data); }
 };
 template <class T, class Data>
 Columns<T, Data> columns_of(const Tensor& t, const Data& data, int64_t cols) {
@@ -177,8 +210,10 @@ template <class T> Columns<T, InOut<T>> columns_in_out(const Tensor& t) {
 template <class T> struct Bias {
   In<T> same;
   In<compute_t<T>> wide;
+  bool vec = true;
   explicit Bias(const Tensor& t) {
     if (!t.defined()) return;
+    vec = is_aligned16(t);
     if (t.dtype() == dtype_of<T>) {
       same = in<T>(t);
     } else {
@@ -195,6 +230,29 @@ template <class T> struct Bias {
       if (wide && q < count) z[q] = z[q] + wide[j + q];
     }
   }
+  struct Read : AllOfGroup {
+    Group<T> same;
+    Group<compute_t<T>> wide;
+  };
+  SINTER_DEVICE_FN void load(int64_t j, Read& read) const {
+    if (same) read.same = load_group_at(same, j);
+    if (wide) read.wide = load_group_at(wide, j);
+  }
+  SINTER_DEVICE_FN void add(int64_t, const Read& read, compute_t<T> (&z)[kGroup]) const {
+    SINTER_UNROLL
+    for (int q = 0; q < kGroup; ++q) {
+      if (same) z[q] = z[q] + compute_t<T>(read.same[q]);
+      if (wide) z[q] = z[q] + read.wide[q];
+    }
+  }
+};
+
+template <class T> struct NoBias {
+  bool vec = true;
+  struct Read : AllOfGroup {};
+  SINTER_DEVICE_FN void load(int64_t, Read&) const {}
+  template <class Count>
+  SINTER_DEVICE_FN void add(int64_t, const Count&, compute_t<T> (&)[kGroup]) const {}
 };
 
 // y = sums + bias
@@ -202,8 +260,13 @@ template <class T, class Y> struct StoreSums {
   static constexpr bool kSumsRows = false;
   Bias<T> bias;
   Columns<Y, Out<Y>> y;
+  bool all_whole() const { return bias.vec && y.vec; }
+  using Read = typename Bias<T>::Read;
+  SINTER_DEVICE_FN void load_columns(int64_t j, Read& read) const { bias.load(j, read); }
+  SINTER_DEVICE_FN void load(int64_t, int64_t, Read&) const {}
+  template <class Count>
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+      int64_t i, int64_t j, const Count& count, compute_t<T> (&z)[kGroup]) const {
     bias.add(j, count, z);
     y.store(i, j, count, z);
   }
@@ -214,8 +277,13 @@ template <class T> struct StoreGrads {
   static constexpr bool kSumsRows = true;
   Columns<compute_t<T>, Out<compute_t<T>>> dw;
   Out<compute_t<T>> db;
+  bool all_whole() const { return dw.vec; }
+  using Read = AllOfGroup;
+  SINTER_DEVICE_FN void load_columns(int64_t, Read&) const {}
+  SINTER_DEVICE_FN void load(int64_t, int64_t, Read&) const {}
+  template <class Count>
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+      int64_t i, int64_t j, const Count& count, compute_t<T> (&z)[kGroup]) const {
     dw.store(i, j, count, z);
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, compute_t<T> sum) const { db.put(i, sum); }
@@ -232,20 +300,84 @@ SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup])
   }
 }
 
-// Hands the block's sums to the epilogue. Consecutive threads take consecutive groups of a row.
-template <int kRows, int kCols, class T, class B, class A, class Tile, class Epilogue>
-SINTER_DEVICE_FN void finish_tile(
-    const Product<T, B, A>& product, const TileAt& at, const Tile& sums, const Epilogue& epilogue) {
-  SINTER_NO_UNROLL
-  for (int group = thread_x(); group < kRows * kCols / kGroup; group += threads_per_block()) {
-    const int r = group / (kCols / kGroup), c = group % (kCols / kGroup) * kGroup;
-    const int64_t i = at.row * kRows + r, j = at.col * kCols + c, left = product.b.outer - j;
-    if (i >= product.a.outer) break;
-    compute_t<T> z[kGroup];
-    load_group(sums, r, c, z);
-    const int64_t count = left < 0 ? 0 : left < kGroup ? left : kGroup;
-    epilogue(i, j, static_cast<int>(count), z);
+// What a thread does with a block's sums: it hands groups of eight columns to the epilogue, always
+// the same columns, of rows kStep apart; neighbours have neighbouring groups of a row. If all
+// groups are whole, what the epilogue reads for one is on its way while the one before is worked
+// on, and that for the first while the sums are not there yet: load().
+template <int kRows, int kColumns, int kThreads, bool kWhole, class T, class B, class A,
+    class Epilogue>
+class TileEnd {
+  // Of a tile's columns as many stand for the same result, kCols apart.
+  static constexpr int kSums = [] {
+    if constexpr (B::kGathered)
+      return 1;
+    else
+      return B::kSums;
+  }();
+  static constexpr int kCols = kColumns / kSums, kOfRow = kCols / kGroup, kStep = kThreads / kOfRow;
+  static_assert(kThreads % kOfRow == 0);
+
+ public:
+  SINTER_DEVICE_FN TileEnd(
+      const Product<T, B, A>& product, const TileAt& at, const Epilogue& epilogue)
+      : epilogue_(epilogue) {
+    const unsigned me = static_cast<unsigned>(thread_x());
+    r_ = static_cast<int>(me / kOfRow);
+    c_ = static_cast<int>(me % kOfRow) * kGroup;
+    i_ = at.row * kRows;
+    j_ = at.col * kCols + c_;
+    const int64_t rows = product.a.outer - i_, left = results_of(product.b) - j_;
+    end_ = rows < kRows ? static_cast<int>(rows) : kRows;
+    count_ = left < 0 ? 0 : left < kGroup ? static_cast<int>(left) : kGroup;
+    if (kWhole && count_ == 0) end_ = 0;
   }
-}
+  SINTER_DEVICE_FN void load() {
+    if constexpr (kWhole) {
+      if (r_ >= end_) return;
+      epilogue_.load_columns(j_, read_);
+      epilogue_.load(i_ + r_, j_, read_);
+    }
+  }
+  template <class Sums> SINTER_DEVICE_FN void finish(const Sums& sums) {
+    SINTER_NO_UNROLL
+    for (int r = r_; r < end_; r += kStep) {
+      compute_t<T> z[kSums][kGroup];
+      SINTER_UNROLL
+      for (int s = 0; s < kSums; ++s) load_group(sums, r, s * kCols + c_, z[s]);
+      if constexpr (kWhole) {
+        const auto read = read_;
+        if (r + kStep < end_) epilogue_.load(i_ + r + kStep, j_, read_);
+        hand_over(i_ + r, read, z);
+      } else {
+        hand_over(i_ + r, count_, z);
+      }
+    }
+  }
+
+ private:
+  static SINTER_DEVICE_FN int64_t results_of(const B& side) {
+    if constexpr (B::kGathered)
+      return side.outer;
+    else
+      return side.results();
+  }
+  template <class Count, class V>
+  SINTER_DEVICE_FN void hand_over(int64_t i, const Count& count, V (&z)[kSums][kGroup]) const {
+    if constexpr (kSums == 1)
+      epilogue_(i, j_, count, z[0]);
+    else
+      epilogue_(i, j_, count, z[0], z[1]);
+  }
+  template <class E, bool> struct ReadOf {
+    struct type {};
+  };
+  template <class E> struct ReadOf<E, true> {
+    using type = typename E::Read;
+  };
+  const Epilogue& epilogue_;
+  int64_t i_, j_;
+  int r_, c_, end_, count_;
+  typename ReadOf<Epilogue, kWhole>::type read_;
+};
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -94,7 +94,7 @@ void compare_steps(Device device, const Case& c, int steps) {
                     y = read_step_state(cpu.optimizer->state());
     EXPECT_EQ(x.step, y.step);
     EXPECT_EQ(x.beta1_power, y.beta1_power);
-    EXPECT_EQ(x.bias_correction2, y.bias_correction2);
+    EXPECT_EQ(x.root_scale, y.root_scale);
     EXPECT_EQ(x.loss_rows, y.loss_rows);
     EXPECT_NEAR(x.last_loss, y.last_loss, allowed * std::max(1.0, y.last_loss));
     EXPECT_EQ(x.ticket, 0u);

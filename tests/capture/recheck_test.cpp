@@ -260,7 +260,7 @@ Run run(const Setting& s, int calls, std::optional<int64_t> every) {
   }
   for (const auto& [_, tensor] : t.optimizer->state_tensors()) see(tensor);
   const StepState state = read_step_state(t.optimizer->state());
-  out.numbers.insert(out.numbers.end(), {state.lr, state.loss_sum, state.bias_correction2});
+  out.numbers.insert(out.numbers.end(), {state.lr, state.loss_sum, state.root_scale});
   see(rng_state(s.options.device));
   out.replays = step.stats().replays;
   out.rechecks = step.stats().rechecks;

@@ -248,7 +248,7 @@ TEST(Checkpoint, ManyStepsAreNoWork) {
   t.optimizer.set_steps(1'000'000'000'000'000);
   const StepState state = read_step_state(t.optimizer.state());
   EXPECT_EQ(state.step, 1'000'000'000'000'000);
-  EXPECT_EQ(state.bias_correction2, 1);
+  EXPECT_EQ(state.root_scale, 1);
 }
 
 int g_fail_at = 0, g_calls = 0;

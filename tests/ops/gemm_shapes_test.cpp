@@ -105,21 +105,26 @@ void expect_bias_grad(const Tensor& db, const Tensor& dy) {
 
 TEST_P(SimtGemmShapes, SharesOfLongSumsInAFixedOrder) {
   typed([&]<class T>(T) {
-    const auto run = [&](int64_t batch, int multiprocessors, Schedule::Order order) {
+    const auto run = [&](int64_t batch, int multiprocessors, Schedule::Order order,
+                         int64_t columns = 70) {
       simt::set_schedule({.order = order, .seed = 3, .multiprocessors = multiprocessors});
       return only_launch_of([&] {
-        return apply(kWeightBiasGradOp, {matrix<T>(batch, 17, 1), matrix<T>(batch, 70, 2)});
+        return apply(kWeightBiasGradOp, {matrix<T>(batch, 17, 1), matrix<T>(batch, columns, 2)});
       });
     };
     const int64_t tiles = GetParam() == DType::bf16 ? 2 : 4;
     for (const int64_t batch : {1024, 2125, 4000}) {
       SCOPED_TRACE(batch);
       const Ran split = run(batch, 132, Schedule::Order::forward);
-      EXPECT_EQ(split.launch.grid.z, batch == 1024 ? 4 : batch == 2125 ? 6 : 11);
+      EXPECT_EQ(split.launch.grid.z, batch / 256) << "the last ones of 2125 and 4000 are shorter";
       EXPECT_EQ(split.launch.grid.x * split.launch.grid.y, tiles);
       for (const auto order : kAllOrders) expect_same_bits(split.out, run(batch, 132, order).out);
       expect_weight_grad(split.out[0], matrix<T>(batch, 17, 1), matrix<T>(batch, 70, 2));
       expect_bias_grad(split.out[1], matrix<T>(batch, 17, 1));
+      const Ran whole = run(batch, 132, Schedule::Order::shuffled, 72);
+      EXPECT_EQ(whole.launch.grid.z, batch / 256);
+      expect_weight_grad(whole.out[0], matrix<T>(batch, 17, 1), matrix<T>(batch, 72, 2));
+      expect_bias_grad(whole.out[1], matrix<T>(batch, 17, 1));
     }
     EXPECT_EQ(run(511, 132, Schedule::Order::forward).launch.grid.z, 1) << "sums are short";
     const int few = static_cast<int>(2 * tiles - 1), half = static_cast<int>(2 * tiles);
@@ -130,19 +135,27 @@ TEST_P(SimtGemmShapes, SharesOfLongSumsInAFixedOrder) {
 
 TEST_P(SimtGemmShapes, SharesReachTheEpilogueOnce) {
   typed([&]<class T>(T) {
-    const Tensor x = matrix<T>(5, 3000, 1), w = matrix<T>(70, 3000, 2),
-                 bias = reshape(matrix<T>(1, 70, 3), {70});
-    const Ran act = only_launch_of([&] {
-      return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
-    });
-    EXPECT_EQ(act.launch.grid.z, 8);
-    const auto pre = [&](int64_t i, int64_t j) {
-      Sum s = sum_of(x, w, false, true, i, j);
-      s.value += at(reshape(bias, {1, 70}), 0, j);
-      return s;
-    };
-    expect_sums(act.out[1], pre, 3000, dtype_of<T>);
-    EXPECT_EQ(act.out[0].to_vector<double>(), relu(act.out[1]).to_vector<double>());
+    for (const int64_t columns : {70, 72}) {
+      SCOPED_TRACE(columns);
+      const Tensor x = matrix<T>(5, 3000, 1), w = matrix<T>(columns, 3000, 2),
+                   bias = reshape(matrix<T>(1, columns, 3), {columns});
+      const auto pre = [&](int64_t i, int64_t j) {
+        Sum s = sum_of(x, w, false, true, i, j);
+        s.value += at(reshape(bias, {1, columns}), 0, j);
+        return s;
+      };
+      const Ran kept = only_launch_of([&] {
+        return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
+      });
+      EXPECT_EQ(kept.launch.grid.z, 11);
+      expect_sums(kept.out[1], pre, 3000, dtype_of<T>);
+      EXPECT_EQ(kept.out[0].to_vector<double>(), relu(kept.out[1]).to_vector<double>());
+      // The same sums by the kernel that is compiled for ReLU.
+      const Ran act = only_launch_of([&] {
+        return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, false, dtype_of<T>});
+      });
+      EXPECT_EQ(act.out[0].to_vector<double>(), kept.out[0].to_vector<double>());
+    }
   });
 }
 
@@ -154,7 +167,7 @@ TEST_P(SimtGemmShapes, SharesOfGatedLinear) {
     const Ran ran = only_launch_of([&] {
       return apply(kGatedLinearOp, {x, gate, up}, GatedLinearAttrs{Act::relu, true});
     });
-    EXPECT_EQ(ran.launch.grid.z, 3);
+    EXPECT_EQ(ran.launch.grid.z, 4);
     const auto both = [&](int64_t i, int64_t j) {
       return sum_of(x, j < 33 ? gate : up, false, true, i, j % 33);
     };
@@ -169,33 +182,38 @@ TEST_P(SimtGemmShapes, SharesOfTheLayersOfOneLaunch) {
     struct Layer {
       Tensor dy, x, w, b;
     };
-    std::vector<Layer> layers;
-    for (const auto& [batch, o, i] :
-        {std::array<int64_t, 3>{1500, 20, 65}, {100, 65, 9}, {1500, 7, 20}}) {
-      layers.push_back({matrix<T>(batch, o, 1), matrix<T>(batch, i, 2),
-          Tensor::zeros({o, i}, dtype_of<V>, kSimt), Tensor::zeros({o}, dtype_of<V>, kSimt)});
+    using Sizes = std::array<std::array<int64_t, 3>, 3>;
+    for (const Sizes& sizes : {Sizes{{{1500, 20, 65}, {100, 65, 9}, {1500, 7, 20}}},
+             Sizes{{{1500, 24, 72}, {100, 65, 8}, {1500, 7, 24}}}}) {
+      std::vector<Layer> layers;
+      for (const auto& [batch, o, i] : sizes) {
+        layers.push_back({matrix<T>(batch, o, 1), matrix<T>(batch, i, 2),
+            Tensor::zeros({o, i}, dtype_of<V>, kSimt), Tensor::zeros({o}, dtype_of<V>, kSimt)});
+      }
+      const Tensor none, step = make_step_state(kSimt),
+                         losses = Tensor::full({1500}, 0.5, DType::f32, kSimt);
+      write_step_state(step, {.lr = 1});
+      Tensors in;
+      for (const Layer& l : layers) {
+        for (const Tensor& t :
+            {l.dy, l.x, l.w, none, none, none, none, l.b, none, none, none, none})
+          in.push_back(t);
+      }
+      for (const Tensor& t : {step, losses, none}) in.push_back(t);
+      const Ran update =
+          only_launch_of([&] { return apply(kWeightGradUpdateOp, in, UpdateAttrs{.tail = true}); });
+      EXPECT_EQ(update.launch.grid,
+          (GetParam() == DType::bf16 ? Grid{5 * 2 + 2 + 5 * 1 + 1} : Grid{5 * 4 + 5 + 5 * 1 + 1}))
+          << "the last makes the next step's state";
+      for (const Layer& l : layers) {
+        const Tensor dw = mul(l.w, Tensor::full({1}, -1, dtype_of<V>, kSimt)),
+                     db = mul(l.b, Tensor::full({1}, -1, dtype_of<V>, kSimt));
+        synchronize(kSimt);
+        expect_weight_grad(dw, l.dy, l.x);
+        expect_bias_grad(db, l.dy);
+      }
+      EXPECT_EQ(read_step_state(step).last_loss, 0.5);
     }
-    const Tensor none, step = make_step_state(kSimt),
-                       losses = Tensor::full({1500}, 0.5, DType::f32, kSimt);
-    write_step_state(step, {.lr = 1});
-    Tensors in;
-    for (const Layer& l : layers) {
-      for (const Tensor& t : {l.dy, l.x, l.w, none, none, none, none, l.b, none, none, none, none})
-        in.push_back(t);
-    }
-    for (const Tensor& t : {step, losses, none}) in.push_back(t);
-    const Ran update =
-        only_launch_of([&] { return apply(kWeightGradUpdateOp, in, UpdateAttrs{.tail = true}); });
-    EXPECT_EQ(update.launch.grid,
-        (GetParam() == DType::bf16 ? Grid{4 * 2 + 2 + 4 * 1} : Grid{4 * 4 + 5 + 4 * 1}));
-    for (const Layer& l : layers) {
-      const Tensor dw = mul(l.w, Tensor::full({1}, -1, dtype_of<V>, kSimt)),
-                   db = mul(l.b, Tensor::full({1}, -1, dtype_of<V>, kSimt));
-      synchronize(kSimt);
-      expect_weight_grad(dw, l.dy, l.x);
-      expect_bias_grad(db, l.dy);
-    }
-    EXPECT_EQ(read_step_state(step).last_loss, 0.5);
   });
 }
 

@@ -27,6 +27,7 @@ std::string normalised(std::string name) {
       {std::regex(R"(Layout::along_k\b)"),
           "0"},  // other enumerators as template arguments want a line each
       {std::regex(R"(Layout::along_outer\b)"), "1"}, {std::regex(R"(Layout::either\b)"), "2"},
+      {std::regex(R"(Layout::ragged_k\b)"), "3"}, {std::regex(R"(Layout::ragged_outer\b)"), "4"},
       {std::regex(R"(\b(long|short) unsigned int\b)"), "unsigned $1"},
       {std::regex(R"(\b(long|short) int\b)"), "$1"}, {std::regex(R"(\w+::|\bconst\b)"), ""},
       {std::regex(R"(\([\w ]+\)(?=-?\d))"), ""},  // the type of a number

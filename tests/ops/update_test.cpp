@@ -95,8 +95,8 @@ TEST(StepState, TailMovesEveryField) {
   const Tensor p = Tensor::ones({4}), state = new_state(0.1, 0.9, 0.99),
                rng = Tensor::from<int64_t>({5, 0, 0}, {3});
   const StepState& s = host_step_state(state);
-  EXPECT_DOUBLE_EQ(s.bias_correction1, 0.1);
-  EXPECT_DOUBLE_EQ(s.bias_correction2, 1 - 0.99);
+  EXPECT_DOUBLE_EQ(s.step_scale, 1 / 0.1);
+  EXPECT_DOUBLE_EQ(s.root_scale, 1 / std::sqrt(1 - 0.99));
   const UpdateAttrs tail{.beta1 = 0.9, .beta2 = 0.99, .tail = true};
   const auto step = [&](std::initializer_list<float> losses) {
     adam_update(p, Tensor::ones({4}), Tensor::zeros({4}), Tensor::zeros({4}), {}, state, tail,
@@ -109,7 +109,7 @@ TEST(StepState, TailMovesEveryField) {
   EXPECT_EQ(s.loss_sum, 9);
   EXPECT_EQ(s.loss_rows, 3);
   EXPECT_EQ(s.last_loss, 3);
-  EXPECT_DOUBLE_EQ(s.bias_correction1, 1 - 0.9 * 0.9);
+  EXPECT_DOUBLE_EQ(s.step_scale, 1 / (1 - 0.9 * 0.9));
   EXPECT_EQ(rng.data<int64_t>()[1], 1);
   step({1, NAN});
   step({});

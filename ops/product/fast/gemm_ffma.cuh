@@ -122,6 +122,9 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
       }
     }
   });
+  TileEnd<kRows, kTile, S::kThreads, is_whole(kB), V, B, A, Epilogue> end_of_tile(
+      product, tile, epilogue);
+  end_of_tile.load();
   // The upper half of the groups leaves its sums, the lower half adds its own to them.
   constexpr int kHalf = S::kGroups / 2;
   const bool upper = group >= kHalf;
@@ -143,8 +146,8 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
   if (!upper) put(true);
   block_sync();
   if (Epilogue::kSumsRows && group == 0) row_sum = s.sums.row_sum(mine, row_sum);
-  finish_product<kRows, kTile>(
-      product, tile, split, s.sums, epilogue, group == 0 ? mine : -1, row_sum);
+  finish_product(
+      end_of_tile, product, tile, split, s.sums, epilogue, group == 0 ? mine : -1, row_sum);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -119,7 +119,7 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
               at_b = lane_at<kB, false, T, Tile>(product.b, my_col, group * Tiles::kShare);
   Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
   float row_sums[kOfWarp / 16][2] = {};
-  const bool sums_rows = Epilogue::kSumsRows && tile.col == 0 && my_col == 0;
+  const int sums_rows = keep(int{Epilogue::kSumsRows && tile.col == 0 && my_col == 0});
   TileCopy<kA, T, typename Tiles::Tile, kThreads, A> copy_a(product.a, row);
   TileCopy<kB, T, typename Tiles::Tile, kThreads, B> copy_b(product.b, col);
   const int end = split.end(tile, static_cast<int>(product.a.k)),
@@ -159,6 +159,9 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
       }
     }
   });
+  TileEnd<kResults, kResults, kThreads, is_whole(kB), T, B, A, Epilogue> end_of_tile(
+      product, tile, epilogue);
+  end_of_tile.load();
   // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
   auto& part = s.sums.parts[group];
   SINTER_UNROLL
@@ -188,7 +191,7 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   float row_sum = 0;
   if (Epilogue::kSumsRows && tile.col == 0 && mine >= 0)
     row_sum = s.sums.row_sum(mine, s.sums.row_sums(0, mine));
-  finish_product<kResults, kResults>(product, tile, split, s.sums, epilogue, mine, row_sum);
+  finish_product(end_of_tile, product, tile, split, s.sums, epilogue, mine, row_sum);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -7,10 +7,19 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// How an operand lies in memory: known when compiled, or asked at run time.
-enum class Layout : uint8_t { along_k, along_outer, either };
+// How an operand lies in memory. Known when compiled: its chunks of 16 bytes lie along k or along
+// the outer dimension, and each is whole and one aligned access (ProductSide::is_whole), or
+// `ragged`: perhaps not whole. `either`: all is asked at run time. Code for what is not whole is
+// most of a kernel, so where both sides may be taken to be whole, a kernel is a quarter as long.
+enum class Layout : uint8_t { along_k, along_outer, either, ragged_k, ragged_outer };
+inline constexpr bool is_along_k(Layout layout) {
+  return layout == Layout::along_k || layout == Layout::ragged_k;
+}
+inline constexpr bool is_whole(Layout layout) {
+  return layout == Layout::along_k || layout == Layout::along_outer;
+}
 template <Layout kLayout, class Side> SINTER_DEVICE_FN bool is_along_k(const Side& side) {
-  return kLayout == Layout::either ? side.along_k : kLayout == Layout::along_k;
+  return kLayout == Layout::either ? side.along_k : is_along_k(kLayout);
 }
 
 // kOuter rows of A, or columns of B, at kDepth places of k. Rows are padded so that what the lanes
@@ -27,13 +36,16 @@ template <class T, int kOuter_, int kDepth_, int kOuterPad> struct OperandTile {
 
 // The sums of a block whose groups of threads share k, and of its rows: those of a tile of `Part`
 // are the parts', added in their order.
-template <class V, class Part, int kParts, int kGroups, int kRows> struct GroupSums {
+template <class V, class Part, int kParts_, int kGroups, int kRows> struct GroupSums {
+  static constexpr int kParts = kParts_;
   Part parts[kParts];
   SharedTile<V, kGroups, kRows> row_sums;
-  template <int N> SINTER_DEVICE_FN Vec<V, N> load_vec(int r, int c) const {
+  // Of the first `count` parts.
+  template <int N> SINTER_DEVICE_FN Vec<V, N> load_vec(int r, int c, int count = kParts) const {
     Vec<V, N> sum = parts[0].template load_vec<N>(r, c);
     SINTER_UNROLL
     for (int g = 1; g < kParts; ++g) {
+      if (g >= count) break;
       const auto part = parts[g].template load_vec<N>(r, c);
       SINTER_UNROLL
       for (int e = 0; e < N; ++e) sum[e] = sum[e] + part[e];
@@ -69,15 +81,14 @@ class TileCopy {
   }
   // Tiles that end here or before are all whole chunks, each one aligned access.
   SINTER_DEVICE_FN int whole_until() const {
-    const bool whole = side_.vec && side_.outer > 0 && (along_k() || side_.outer % kVec<T> == 0) &&
-                       side_.k_stride <= 0xffffffff / kBytes;
-    return whole ? static_cast<int>(side_.k) : 0;
+    if (!is_whole(kLayout) && !side_.is_whole(along_k(), false)) return 0;
+    return static_cast<int>(side_.k);
   }
   // Such a tile, at k: all that changes from tile to tile is where a chunk comes from.
   SINTER_DEVICE_FN void copy_whole(uint32_t k, Tile& tile) const {
     // Kept, or the compiler would advance each address by two additions: this makes it one
     // instruction, a product and its sum.
-    const uint64_t behind = uint64_t{keep(k)} * (kLayout == Layout::along_k ? kBytes : keep(step_));
+    const uint64_t behind = uint64_t{keep(k)} * (is_along_k(kLayout) ? kBytes : keep(step_));
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
@@ -90,28 +101,51 @@ class TileCopy {
   }
   // The tile at k, whatever its chunks are.
   SINTER_DEVICE_FN void copy_any(int k, Tile& tile) const {
-    SINTER_NO_UNROLL
-    for (int c = 0; c < kChunks; ++c) {
-      if (c * kThreads + thread_x() >= kAll) break;
-      if (along_k()) {
-        copy_chunk<T>(side_, chunk(row(c), column(), k), tile.along_k, row(c), column());
-      } else {
-        copy_chunk<T>(side_, chunk(row(c), column(), k), tile.along_outer, row(c), column());
+    if constexpr (is_whole(kLayout)) {
+      copy_present(k, tile);
+    } else {
+      SINTER_NO_UNROLL
+      for (int c = 0; c < kChunks; ++c) {
+        if (c * kThreads + thread_x() >= kAll) break;
+        if (along_k()) {
+          copy_chunk<T>(side_, chunk(row(c), column(), k), tile.along_k, row(c), column());
+        } else {
+          copy_chunk<T>(side_, chunk(row(c), column(), k), tile.along_outer, row(c), column());
+        }
       }
     }
   }
 
  private:
+  // A tile past whose middle the side ends: each chunk is there, or it is zeros.
+  SINTER_DEVICE_FN void copy_present(int k, Tile& tile) const {
+    const uint64_t behind =
+        uint64_t{keep(static_cast<uint32_t>(k))} * (is_along_k(kLayout) ? kBytes : keep(step_));
+    SINTER_UNROLL
+    for (int c = 0; c < kChunks; ++c) {
+      if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
+      const bool there = k + (along_k() ? column() : row(c)) < static_cast<int>(side_.k);
+      if (along_k()) {
+        cp_async16(tile.along_k, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind), there);
+      } else {
+        cp_async16(
+            tile.along_outer, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind), there);
+      }
+    }
+  }
   SINTER_DEVICE_FN bool along_k() const { return is_along_k<kLayout>(side_); }
   // Where in the tile a chunk goes. Its row advances by a constant from chunk to chunk.
   static constexpr int kAlongK = Tile::kDepth / kVec<T>, kAlongOuter = Tile::kOuter / kVec<T>;
   static_assert(kThreads % kAlongK == 0 && kThreads % kAlongOuter == 0);
-  SINTER_DEVICE_FN int of_row() const { return along_k() ? kAlongK : kAlongOuter; }
+  SINTER_DEVICE_FN unsigned of_row() const { return along_k() ? kAlongK : kAlongOuter; }
   SINTER_DEVICE_FN int rows_apart() const {
     return along_k() ? kThreads / kAlongK : kThreads / kAlongOuter;
   }
-  SINTER_DEVICE_FN int row(int c) const { return thread_x() / of_row() + c * rows_apart(); }
-  SINTER_DEVICE_FN int column() const { return thread_x() % of_row() * kVec<T>; }
+  SINTER_DEVICE_FN int row(int c) const {
+    return static_cast<int>(me() / of_row()) + c * rows_apart();
+  }
+  SINTER_DEVICE_FN int column() const { return static_cast<int>(me() % of_row()) * kVec<T>; }
+  SINTER_DEVICE_FN unsigned me() const { return static_cast<unsigned>(thread_x()); }
   // And where what is at (row, column) comes from, in the tile at k.
   SINTER_DEVICE_FN auto chunk(int row, int column, int k) const {
     return along_k() ? side_.chunk(true, outer_ + row, k + column)
@@ -176,7 +210,7 @@ SINTER_DEVICE_FN void for_each_tile(
     copy(shared_at(stages[0], stage), at);
     cp_async_commit();
   };
-  SINTER_UNROLL
+  SINTER_NO_UNROLL
   for (int t = 0; t < kStages - 1; ++t) begin(ring + t * kBytes, first + t * kDepth);
   int use = ring, free = ring + (kStages - 1) * kBytes;
   // `all` is the sum of the stages' addresses, so subtracting those of the stages that are in use
