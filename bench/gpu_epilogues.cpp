@@ -1,6 +1,6 @@
 // What this card can do at all, and what cuBLASLt's epilogues are worth on it, for
 // scripts/gpu_report: one JSON object on stdout, the roofs (as `mnist calibrate` measures them), us
-// of large products, rows and all plans. A row per fused op, type and shape: what was measured and
+// of large products, and rows. A row per fused op, type and shape: what was measured and
 // chosen (core/device/chooser.h), the time of what was chosen, and that of the plain ops it
 // stands for. Times are those of a captured graph of repetitions; data is random.
 #include <fmt/format.h>
@@ -115,7 +115,6 @@ int main() {
     sinter::set_choice_rule(sinter::ChoiceRule::measured);
     nlohmann::json all = sinter::constants(device);
     all["rows"] = sinter::rows(device);
-    all["plans"] = sinter::gemm_plan_lines();
     fmt::print("{}\n", all.dump(1));
   } catch (const sinter::Error& error) {
     fmt::print(stderr, "gpu_epilogues: {}\n", error.what());

@@ -14,8 +14,7 @@ namespace sinter::test {
 inline constexpr Device kCuda{Device::Type::cuda, 0};
 
 // The kernels that cuBLASLt started since the log began, and cuDNN for convolutions: of how many
-// they make a product (two, where k is split and added) is their own choice, and what
-// gemm_plan_lines() tells of the former.
+// they make a product (two, where k is split and added) is their own choice.
 inline int64_t library_launches(const LaunchLog& log) {
   const std::vector<LaunchShape> launches = log.launches();
   return std::ranges::count_if(launches, [](const LaunchShape& launch) {

@@ -73,7 +73,12 @@ std::vector<std::vector<double>> time_all(
   std::vector<std::unique_ptr<cuda::DeviceGraph>> graphs(us.size());
   const auto time_of = [&](size_t i) {
     if (device == Device::Type::cuda) {
-      if (!graphs[i]) graphs[i] = cuda::capture_repeated([&] { run(i); }, kRepetitions);
+      if (!graphs[i]) {
+        cuda::GraphBuilder builder(0, false);
+        builder.begin(cuda::Pass::capture);
+        for (int turn = 0; turn < kRepetitions; ++turn) run(i);
+        graphs[i] = builder.end();
+      }
       return graphs[i]->milliseconds(1) * 1e3 / kRepetitions;
     }
     const auto start = std::chrono::steady_clock::now();
@@ -166,18 +171,6 @@ std::string Choice::text() const {
 std::string Choice::said() const {
   const std::string why = text();
   return why.empty() ? winner().name : cat(winner().name, ", ", why);
-}
-
-std::string Choice::report() const {
-  std::string out;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const Candidate& c = candidates[i];
-    out += cat(i ? ", " : "", int(i) == chosen ? "*" : "", c.name);
-    if (c.launches >= 0) out += cat(" ", c.launches, c.launches == 1 ? " launch" : " launches");
-    if (c.us > 0) out += cat(" ", c.us, " us");
-    if (!c.fails.empty()) out += " fails";
-  }
-  return out;
 }
 
 std::optional<Error> failure_of(Device::Type device, const std::function<void()>& work) {

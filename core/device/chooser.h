@@ -65,8 +65,6 @@ struct Choice {
   std::string text() const;
   // The winner's name before that.
   std::string said() const;
-  // All candidates, the winner with a star: "own kernel 2 us, *cuBLASLt 1 launch 1.5 us".
-  std::string report() const;
 };
 
 // Does what candidate i does, as often as is asked. REQUIRES: what it writes may be spoiled.

@@ -85,13 +85,4 @@ class GraphBuilder {
   bool capture_open_ = false;
 };
 
-// `work`, `times` over, as one graph: for measuring by milliseconds(). REQUIRES: it has run, or was
-// rehearsed.
-inline std::unique_ptr<DeviceGraph> capture_repeated(const std::function<void()>& work, int times) {
-  GraphBuilder builder(0, false);
-  builder.begin(Pass::capture);
-  for (int i = 0; i < times; ++i) work();
-  return builder.end();
-}
-
 }  // namespace sinter::cuda

@@ -14,8 +14,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
-#include <vector>
 
 #include "core/device/chooser.h"
 #include "core/device/cpu_gemm.h"
@@ -49,8 +47,6 @@ bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, 
 // REQUIRES: m, n, k >= 1.
 bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
     const std::function<void()>& own, const GemmEpilogue& epilogue = {});
-// One line per plan: the product, its candidates, their launches and times. For reports.
-std::vector<std::string> gemm_plan_lines();
 
 // f32 products of cuda and simt on tensor cores, which read 19 bits of each operand (TF32). Off by
 // default.

@@ -124,11 +124,13 @@ TEST(Chooser, ByOrderOrByTime) {
   const cuda::FakeToolkit card;
   Library library;
   EXPECT_TRUE(library.run());
-  EXPECT_EQ(library.choice.report(), "own kernel, *library 3 launches, library");
+  EXPECT_EQ(library.choice.chosen, 1);
+  EXPECT_EQ(library.choice.winner().launches, 3);
+  EXPECT_EQ(library.choice.candidates[2].launches, -1) << "nobody asked";
   const ScopedChoiceRule rule(ChoiceRule::measured);
   EXPECT_TRUE(library.run());
-  EXPECT_EQ(
-      library.choice.report(), "own kernel 4 us, library 3 launches 6 us, *library 1 launch 2 us");
+  EXPECT_EQ(library.choice.winner().launches, 1);
+  EXPECT_NEAR(library.choice.candidates[1].us, 6, 1e-3);
   EXPECT_EQ(library.choice.said(), "library, measured 2 us, own kernel 4");
 }
 
@@ -167,7 +169,8 @@ TEST(Chooser, ABrokenCardIsNoReasonForTheOwnKernel) {
   card.fail("cudaLaunchKernelExC", 1, cudaErrorInvalidValue);
   Library library;
   EXPECT_TRUE(library.run()) << "the second algorithm runs";
-  EXPECT_EQ(library.choice.report(), "own kernel, library fails, *library 1 launch");
+  EXPECT_EQ(library.choice.chosen, 2);
+  EXPECT_NE(library.choice.candidates[1].fails, "");
 }
 
 #endif

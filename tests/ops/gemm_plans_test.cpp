@@ -155,10 +155,6 @@ TEST(GemmPlans, OnePlanPerQuestion) {
   set_allow_tf32(false);
   EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 4);
   EXPECT_EQ(launch_count() - before, 7);
-  ASSERT_EQ(gemm_plan_lines().size(), 4u);
-  EXPECT_EQ(gemm_plan_lines()[0],
-      "cublaslt_gemm f32 -> f32 m 4 n 8 k 16 A B + bias: own kernel, *cuBLASLt 1 launch, cuBLASLt, "
-      "cuBLASLt");
 }
 
 // One that fails when it is run is none: the next is taken, or the caller's own kernel.
@@ -175,10 +171,6 @@ TEST(GemmPlans, AProposalThatFailsIsLeftOut) {
       EXPECT_EQ(ask({.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4}, a.at, a.at, nullptr,
                     a.at, own),
           broken < 3);
-      const std::string line = gemm_plan_lines().at(0);
-      EXPECT_NE(line.find(broken < 3 ? "cuBLASLt fails, *cuBLASLt 1 launch" : "*own kernel"),
-          std::string::npos)
-          << line;
     }
   }
   set_choice_rule(ChoiceRule::model);
@@ -360,7 +352,7 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
   EXPECT_EQ(maker(recorder, bias), Made("cublaslt_gemm", 1));
   EXPECT_EQ(maker(recorder, relu), Made("product_chain", 1))
       << "one launch each: nobody asked the library";
-  EXPECT_EQ(gemm_plan_lines().size(), 1u);
+  EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 1);
   {
     const ScopedChoiceRule rule(ChoiceRule::measured);  // the own kernels take 2 us here
     recorder.set({.gemm_ns = 1500});
@@ -375,15 +367,6 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
     EXPECT_EQ(recorder.count("cudaGraphGetNodes"), counted) << "once per plan";
   }
   EXPECT_EQ(maker(recorder, relu), Made("cublaslt_gemm", 1)) << "what was measured stays";
-  const std::vector<std::string> lines = gemm_plan_lines();
-  ASSERT_EQ(lines.size(), 3u);
-  EXPECT_EQ(lines[0],
-      "cublaslt_gemm f32 -> f32 m 136 n 40 k 24 A^T B, bias gradient: *own kernel 2 us, cuBLASLt 1 "
-      "launch 2.5 us, cuBLASLt 1 launch 2.5 us, cuBLASLt 1 launch 2.5 us");
-  EXPECT_TRUE(
-      lines[1].starts_with("cublaslt_gemm f32 -> f32 m 24 n 133 k 40 A B^T, relu: own kernel 2 us, "
-                           "*cuBLASLt 1 launch 1.5 us, "))
-      << lines[1];
   const ScopedChoiceRule rule(ChoiceRule::own);
   EXPECT_EQ(maker(recorder, bias), Made("linear", 1));
 }

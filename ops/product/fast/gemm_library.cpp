@@ -124,15 +124,6 @@ class Plans {
     return run_chosen(plan->choice, "cublaslt_gemm", std::cref(question), std::cref(make_it));
   }
 
-  std::vector<std::string> lines() {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> lines;
-    for (const auto& [key, plan] : plans_)
-      lines.push_back(cat("cublaslt_gemm ", key.product(), ": ", plan->choice.report()));
-    std::sort(lines.begin(), lines.end());
-    return lines;
-  }
-
   void clear() {
     plans_.clear();
     if (handle_) api().cublasLtDestroy(std::exchange(handle_, nullptr));
@@ -242,7 +233,6 @@ bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* b
     const std::function<void()>& own, const GemmEpilogue& epilogue) {
   return Plans::get().run(gemm, {a, b, bias, c, epilogue.aux}, epilogue, own);
 }
-std::vector<std::string> gemm_plan_lines() { return Plans::get().lines(); }
 
 }  // namespace sinter
 
@@ -253,7 +243,6 @@ bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*,
     const std::function<void()>&, const GemmEpilogue&) {
   return false;
 }
-std::vector<std::string> gemm_plan_lines() { return {}; }
 }  // namespace sinter
 
 #endif  // SINTER_HAS_CUDA
