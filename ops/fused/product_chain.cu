@@ -33,7 +33,7 @@ std::optional<GemmEpilogue> library_epilogue(const Call& call, const ProductEnd&
 template <int kEnd, Layout kA, Layout kB, class Y, class T>
 void launch_as(const Call& call, const ProductEnd& end, const Product<T>& product) {
   launch_product_chain_as<kA, kB>(
-      product, ChainEnd<T, Y, kEnd>{Bias<T>(end.biased ? optional_input(call.in, 2) : Tensor()),
+      product, ChainEnd<T, Y, kEnd>{Bias<T>(end.bias(call.in)),
                    {end.program, end.operands(call.in), call.out, end.halves}});
 }
 
@@ -75,8 +75,7 @@ template <class A> void run(const Call& call) {
       });
     });
   };
-  const Tensor bias = end.biased ? optional_input(call.in, 2) : Tensor();
-  by_library_or(own, a, false, b, along_k, bias, first, library_epilogue(call, end));
+  by_library_or(own, a, false, b, along_k, end.bias(call.in), first, library_epilogue(call, end));
 }
 
 }  // namespace
@@ -85,6 +84,7 @@ void linear_act(const Call& call) { run<LinearActAttrs>(call); }
 void input_grad_act(const Call& call) { run<InputGradActAttrs>(call); }
 void gated_linear_backward(const Call& call) { run<GluAttrs>(call); }
 void conv_act(const Call& call) { run<ConvActAttrs>(call); }
+void conv_norm_act(const Call& call) { run<ConvNormActAttrs>(call); }
 void product_chain(const Call& call) { run<ProductChainAttrs>(call); }
 void merge_linear(const Call& call) { linear(call); }
 
