@@ -17,10 +17,17 @@ bool is_external(const Graph& graph, const Tensor& t) {
   });
 }
 
+// What a replay asks of a leaf's gradient at its beginning, and does with it. `leaf` is of the
+// second recording, `first` of the first. A step that adds to a gradient has read it, so one must
+// be there. A step that cleared or replaced one without reading it takes any. A step that found
+// none, either time, has made the first gradient itself; to one that is there it would have added,
+// so none may be. Of a gradient that is read, only the layout counts, since it is an input of the
+// graph; unless the graph has its memory built in.
 Captured::Gradient gradient_in_replay(const Graph& graph, const Leaf& leaf, const Leaf& first) {
   const bool any = (leaf.before.defined() && !leaf.read) || (first.before.defined() && !first.read);
   const Need need = any ? Need::any : leaf.read ? Need::present : Need::absent;
   Leaf kept = leaf;
+  // Only a recording that found a gradient tells whether the step clears it.
   if (!leaf.before.defined() && first.before.defined()) kept.after = first.after;
   const bool pinned = leaf.read && is_external(graph, leaf.before);
   if (!pinned) kept.before = leaf.read ? without_memory(leaf.before) : Tensor();

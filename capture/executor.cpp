@@ -20,7 +20,8 @@ struct Slot : Storage {
   std::shared_ptr<Storage> whole;
 };
 
-// The memory of input buffer b of a CUDA graph.
+// The memory of input buffer b of a CUDA graph: the caller's own if its tensor is adopted, else
+// some to which each run copies what it is given, since a CUDA graph has its addresses built in.
 std::shared_ptr<Storage> storage_of_input(const Graph& graph, int b, const Tensors& adopted) {
   const Buffer& buffer = graph.buffers[b];
   for (size_t i = 0; i < adopted.size(); ++i) {
@@ -42,6 +43,8 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   plan_ = plan_memory(graph, cuda_graph_ ? &branches_ : nullptr);
   if (device == kCpu) allocator(device).trim();  // what eager steps used and no replay will
   arena_ = std::make_shared<Storage>(size_t(plan_.bytes), device);
+  // A storage for each buffer. Without a CUDA graph that of an input has no memory yet: place()
+  // binds it to what each run is given, and all tensors that the instructions hold on it follow.
   for (size_t b = 0; b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (buffer.kind == Buffer::Kind::local) {
@@ -68,6 +71,8 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
         .bytes = extent.end - extent.begin,
         .buffer = v.buffer});
   }
+  // A result in the arena stays where it is, and the next run changes what the caller holds of it.
+  // A result that is a view of an input lies elsewhere at each run: replay() makes it anew.
   for (const int out : graph.outputs) {
     const Value& v = graph.values[out];
     const auto viewed =
@@ -85,6 +90,8 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
     if (graph.buffers[buffer].kind == Buffer::Kind::local)
       overwritten_.push_back(storages_[buffer].get());
   }
+  // The calls, with all that can be known before. `written` are the storages whose version each run
+  // counts up, as an eager op does, so that backward() refuses what a tape has saved of them.
   for (const Node& node : graph.nodes) {
     const std::string phase = text_of_phases(node);
     Instruction i{.op = node.op,
@@ -141,6 +148,11 @@ bool Executor::in_arena(const Tensor& t) const {
   return begin <= at && at < begin + arena_->bytes();
 }
 
+// Brings an input to where the instructions read it: by a copy for a CUDA graph, else by binding
+// the buffer to the caller's memory. That must not be the arena. A result of the last run lies
+// there, and nodes of this run may write their values over it before the input is read: so it is
+// copied first. If the step writes such an input, a copy is no help, since the caller would look
+// for the change in the result.
 void Executor::place(Input& input, const Tensor& given) {
   Storage& storage = *input.tensor.storage();
   char* const from = static_cast<char*>(given.raw());
@@ -164,6 +176,7 @@ void Executor::place(Input& input, const Tensor& given) {
   }
 }
 
+// The strides of dense tensors need not be equal: a dim of one element may have any.
 void Executor::check_inputs(const Tensors& inputs) const {
   SINTER_CHECK(inputs.size() == inputs_.size(), shape,
       cat("graph: ", inputs.size(), " inputs given; it has ", inputs_.size()));
@@ -198,7 +211,8 @@ void Executor::replay(const Tensors& inputs) {
     run_list();
   }
   // What the caller holds of the last run has changed, and so have inputs that the graph writes:
-  // backward() must not take them for what they were.
+  // backward() must not take them for what they were. A CUDA graph has changed its own copy of an
+  // input, which goes back to the caller's memory.
   for (Storage* storage : overwritten_) storage->bump_version("a replay of the captured step");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& in = inputs_[i];
@@ -208,6 +222,8 @@ void Executor::replay(const Tensors& inputs) {
     }
     inputs[i].storage()->bump_version(in.writer);
   }
+  // Views of inputs are views of what was given, and keep its memory alive; of an input that lay in
+  // the arena, they are views of the copy.
   for (const auto& [output, input, offset] : input_views_) {
     const Tensor &given = inputs[input], &seen = inputs_[input].tensor;
     Tensor& out = outputs_[output];
@@ -221,8 +237,8 @@ void Executor::replay(const Tensors& inputs) {
           given.storage(), out.dtype(), out.shape(), out.strides(), given.offset() + offset);
     }
   }
-  // A result on which the caller has hung something of autograd's is his; the next one begins
-  // without.
+  // If the caller made a result part of a graph of his own (requires_grad, say), the next run's
+  // result must not be part of it: it becomes another tensor on the same memory.
   for (Tensor& out : outputs_) {
     if (out.has_autograd()) out = off_tape(out);
   }

@@ -18,9 +18,11 @@ struct Life {
 bool meet(const Life& a, const Life& b, const Branches* branches) {
   if (a.first <= b.last && b.first <= a.last) return true;
   if (!branches) return false;
-  // In the list one ends before the other begins. So it is in time if where the later one begins,
-  // on either branch, the earlier one's last uses are done; they are the last ones to be done, and
-  // its other uses begin later still.
+  // In the order of the list one is over before the other begins, but the branches need not keep
+  // that order between them. The later buffer may have the earlier one's bytes only if, at its
+  // first node on each branch, the earlier one's last nodes on both branches are known to be done.
+  // Its other nodes run after that first one, and the earlier buffer's other nodes ran before the
+  // last.
   const Life &earlier = a.last < b.first ? a : b, &later = a.last < b.first ? b : a;
   for (const int begin : later.first_on) {
     for (size_t branch = 0; begin >= 0 && branch < 2; ++branch) {
@@ -30,7 +32,8 @@ bool meet(const Life& a, const Life& b, const Branches* branches) {
   return false;
 }
 
-// Per buffer, when it is in use and how much room it takes.
+// Per buffer, when it is in use and how much room it takes. What the caller reads after the step is
+// in use until INT_MAX, which is behind all nodes and on no branch.
 std::vector<Life> lives_of(const Graph& graph, const Branches* branches) {
   std::vector<Life> lives(graph.buffers.size());
   const auto touch = [&](int value, int at) {
@@ -68,7 +71,8 @@ MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
     if (graph.buffers[life.buffer].kind == Buffer::Kind::local && life.last >= 0)
       order.push_back(life);
   }
-  // Greedy by size: the largest first, each at the lowest offset that is free during its life.
+  // The largest first: small buffers find room in the gaps that large ones leave, and not the other
+  // way round.
   std::ranges::stable_sort(order, [](const Life& a, const Life& b) { return a.bytes > b.bytes; });
   struct Placed {
     int64_t begin, end;
@@ -76,6 +80,9 @@ MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
   };
   std::vector<Placed> placed;  // by begin
   for (const Life& life : order) {
+    // From the bottom up over the blocks that are in use at the same time: `at` is the end of those
+    // seen so far, and the first gap behind it that is wide enough is taken. Blocks that are in use
+    // at other times do not count, this one may lie over them.
     int64_t at = 0;
     for (const Placed& p : placed) {
       if (!meet(*p.life, life, branches)) continue;

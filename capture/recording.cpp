@@ -11,7 +11,8 @@ namespace {
 
 thread_local bool recording_now = false;
 
-// What tells one value from another: storage, type and layout.
+// What tells one value from another: storage, type and layout. The storage by its number, which no
+// other ever has: its address may be that of another one that was freed before in the same step.
 std::vector<int64_t> key_of(const Tensor& t) {
   std::vector<int64_t> key{int64_t(t.storage()->uid()), int64_t(t.dtype()), t.offset()};
   key.insert(key.end(), t.shape().begin(), t.shape().end());
@@ -27,6 +28,8 @@ Recording::Recording(const Tensors& inputs, bool launches) {
       "end the outer one first");
   recording_now = true;
   Context& context = Context::current();
+  // A step that is not done must leave no trace: it has a tape of its own, and what it changes on
+  // the host is put back by the destructor.
   if (!launches) {
     context.launches = false;
     tape_before_ = std::exchange(Tape::current(), Tape());
@@ -36,6 +39,7 @@ Recording::Recording(const Tensors& inputs, bool launches) {
   reads_forbidden_before_ = context.host_reads_forbidden;
   context.host_reads_forbidden = "a captured step";
   context.recorders.push_back(this);
+  // What was on the tape before is not recorded, so a replay could not go back through it.
   Tape::current().keep_out_of(Tape::current().size());
   Tape::current().on_gradient = [this](const Tensor& leaf) {
     const auto same = [&](const Reached& r) { return r.leaf.is_same(leaf); };
@@ -43,7 +47,9 @@ Recording::Recording(const Tensors& inputs, bool launches) {
     reached_.push_back({leaf, made_here(leaf.autograd().grad) ? Tensor() : leaf.autograd().grad});
   };
 
-  // Inputs in the order of their memory: whoever begins before the last region ends belongs to it.
+  // Inputs that overlap must share a buffer, or the graph would not know that writing one changes
+  // the other. They are looked at in the order of their memory: whoever begins before the last
+  // region ends belongs to it.
   std::vector<const Tensor*> sorted;
   for (const Tensor& t : inputs) sorted.push_back(&t);
   std::ranges::stable_sort(sorted, [](const Tensor* a, const Tensor* b) {
@@ -77,6 +83,8 @@ Recording::Recording(const Tensors& inputs, bool launches) {
   }
 }
 
+// Also runs when the step has thrown. What a step without launches has changed is put back as far
+// as it came.
 Recording::~Recording() {
   Context& context = Context::current();
   std::erase(context.recorders, this);
@@ -93,6 +101,8 @@ Recording::~Recording() {
     it->first->restore_written(it->second);
 }
 
+// Called just before an op changes operands. Without launches their elements stay, but the op
+// counts a version of them all the same: what it was is kept for the destructor.
 void Recording::check_in_place(const OpDef& op, Operands in) const {
   for (size_t i = 0; tape_before_ && i < in.size(); ++i) {
     if (op.writes_input(i, in.size()) && in[i].defined())
@@ -129,6 +139,9 @@ Recording::Region* Recording::region_of(const Tensor& t) {
   return found == regions_.end() ? nullptr : &*found;
 }
 
+// Every op tells its results first (record), so what is in no input and was made by no op was there
+// before the step: a parameter, state of the optimizer, a table. It is external, and a replay reads
+// what it holds then; but a number that the program wrote into an expression stays that number.
 std::pair<int, int64_t> Recording::buffer_of(const Tensor& t) {
   if (const Region* region = region_of(t)) return {region->buffer, region->extent.begin};
   const auto [it, fresh] = buffers_.try_emplace(t.storage()->uid(), int(graph_.buffers.size()));
@@ -160,7 +173,10 @@ int Recording::value_of(const Tensor& t) {
 }
 
 void Recording::record(const Call& call) {
-  // The tape was told before, and backward() clears it: then an op that it took is its first.
+  // node_of_taped_ says which node an op on the tape is, so that a node of backward() can name the
+  // forward node whose gradient it makes. The tape is told of an op before the recorder is: if it
+  // has grown since the last call, it has taken this op. backward() clears the tape, which then
+  // begins again: also a tape of another length than the last one has this op as its last.
   const Tape& tape = Tape::current();
   const bool taped = tape.size() > 0 && tape.size() != node_of_taped_.size();
   node_of_taped_.resize(tape.size(), -1);
@@ -193,6 +209,9 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
     if (t.has_autograd() && t.autograd().grad.defined())
       graph_.gradients.push_back({value_of(t), value_of(t.autograd().grad)});
   }
+  // What the step has taken for external memory, and what may lie elsewhere at the next call (the
+  // .grad() that a caller has made), becomes an input. Only if the step uses no more of the storage
+  // than this tensor: an input has the memory of its own elements and no other.
   for (size_t i = 0; movable && i < movable->size(); ++i) {
     Tensor& t = (*movable)[i];
     if (!t.defined()) continue;

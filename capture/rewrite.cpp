@@ -18,6 +18,7 @@ Rewriter::Rewriter(Graph graph, Device::Type device, Refused refused)
   index();
 }
 
+// Everything that is looked up by value or buffer, from the graph as it is.
 void Rewriter::index() {
   uses_ = Uses(graph);
   output_.assign(graph.values.size(), 0);
@@ -49,7 +50,7 @@ int Rewriter::producer(int value) const {
   return -1;
 }
 
-// Does `value` overlap a marked one?
+// Does `value` overlap a marked one? Only values of one buffer can overlap, so no others are asked.
 bool Rewriter::touches(const std::vector<char>& marked, int value) const {
   const std::vector<int>& beside = uses_.values[graph.values[value].buffer];
   return std::ranges::any_of(beside, [&](int v) { return marked[v] && graph.overlap(v, value); });
@@ -73,6 +74,7 @@ void Rewriter::replace(int n, Node node) {
   changed_ = true;
 }
 
+// Its place stays, so that the numbers of the others hold until finish().
 void Rewriter::remove(int n) {
   graph.nodes[n] = {};
   changed_ = true;
@@ -93,6 +95,7 @@ int Rewriter::index_value(int added) {
 
 void Rewriter::move(int value, int buffer, const Strides& strides, int64_t offset) {
   Value& v = graph.values[value];
+  // All nodes of the old buffer are listed in the new one, too; a list may name too many (uses.h).
   if (v.buffer != buffer) uses_.merge(v.buffer, buffer);
   v.buffer = buffer;
   v.strides = strides;
@@ -110,6 +113,8 @@ void Rewriter::take_gradient(int grad, const char* rule) {
   });
 }
 
+// From the last to the first: when a node goes, what it alone has read is dead before its turn. A
+// node that changes an operand in place stays, since that memory may be read after the step.
 void Rewriter::eliminate_dead() {
   for (int n = int(graph.nodes.size()); n-- > 0;) {
     if (!alive(n) || node(n).op->in_place()) continue;
@@ -169,6 +174,8 @@ void Rewriter::eliminate_duplicates() {
       candidates.push_back(n);
       continue;
     }
+    // Nodes that read a result of the second read that of the first. The second's values, and views
+    // of them, become values of the first one's buffer, where the same elements lie.
     const std::vector<int> kept = node(*first).out, gone = node(n).out;
     remove(n);
     for (size_t o = 0; o < gone.size(); ++o) {
@@ -185,6 +192,8 @@ void Rewriter::eliminate_duplicates() {
   }
 }
 
+// Moves the nodes that are left together, so all numbers of nodes change: the index is made anew.
+// Verifying infers the shapes of nodes that are new or whose values may have moved only.
 void Rewriter::finish(const char* after) {
   if (!changed_) return;
   size_t kept = 0;
@@ -254,6 +263,7 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle*
   return std::nullopt;
 }
 
+// A rule comes to the same group in every pass (each_node), and it is told once.
 bool Rewriter::miss(const char* rule, const std::vector<int>& members, Obstacle obstacle) {
   std::string what = names(members);
   if (told_.emplace(rule, what).second) {
@@ -320,6 +330,8 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
           cat("give contiguous(%", fused.in[i], ")")};
     if (Obstacle obstacle = made_inside(members, fused.in[i])) return obstacle;
   }
+  // The op's own rule of shapes is asked, and what it throws is the reason: so no rule of capture
+  // has to know what a kernel takes.
   try {
     const Tensors given = fused.op->results(graph.metas(fused.in), fused.attrs);
     for (size_t o = 0; o < given.size() && o < fused.out.size(); ++o) {
@@ -335,27 +347,33 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
   return {};
 }
 
-Obstacle Rewriter::obstacle_to(const std::vector<int>& members, const Node& fused) const {
-  Obstacle obstacle = unfit(members, fused);
+Obstacle Rewriter::obstacle_to(const std::vector<int>& members, const Node* fused) const {
+  Obstacle obstacle = fused ? unfit(members, *fused) : Obstacle();
   if (!obstacle) place(members, &obstacle);
   return obstacle;
 }
 
-bool Rewriter::has_place(const std::vector<int>& members) const {
-  Obstacle obstacle;
-  return place(members, &obstacle).has_value();
+bool Rewriter::would_fuse(
+    const char* rule, const std::vector<int>& members, const Node& fused) const {
+  return !refused_.contains({rule, origin_of(members).front()}) && !obstacle_to(members, &fused);
+}
+
+std::vector<int> Rewriter::origin_of(const std::vector<int>& members) const {
+  std::vector<int> origin;
+  for (const int m : members)
+    origin.insert(origin.end(), node(m).origin.begin(), node(m).origin.end());
+  std::ranges::sort(origin);
+  return origin;
 }
 
 bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   std::ranges::sort(members);
-  std::vector<int> origin;
-  for (const int m : members)
-    origin.insert(origin.end(), graph.nodes[m].origin.begin(), graph.nodes[m].origin.end());
-  std::ranges::sort(origin);
+  std::vector<int> origin = origin_of(members);
   if (refused_.contains({rule, origin.front()})) return false;
   Obstacle obstacle = unfit(members, fused);
   const std::optional<size_t> at = obstacle ? std::nullopt : place(members, &obstacle);
   if (!at) return miss(rule, members, std::move(obstacle));
+  // The bytes of the parts less those of the whole: what lay between them in memory is gone.
   Group group{.rule = rule, .launches_saved = int(members.size()) - 1, .origin = origin};
   for (const int m : members) group.bytes_saved += graph.cost(graph.nodes[m]).bytes();
   group.bytes_saved -= graph.cost(fused).bytes();
@@ -369,7 +387,8 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   }
   for (const int m : members) remove(m);
   replace(int(*at), std::move(fused));
-  // A group that grows out of an earlier one stands for it.
+  // A group that grows out of an earlier one stands for it: it has saved what that one saved, too,
+  // and explain() tells of one group.
   if (of_earlier_groups) {
     std::erase_if(groups, [&](const Group& g) {
       const bool inside = std::ranges::includes(group.origin, g.origin);

@@ -92,9 +92,11 @@ class Rewriter {
   // rule, origin, group. False, with a near miss, if there is no place, or if the fused op would
   // not give what its members give.
   bool fuse(const char* rule, std::vector<int> members, Node fused);
-  // What would be in its way; for rules that let a group grow. REQUIRES: members are sorted.
-  Obstacle obstacle_to(const std::vector<int>& members, const Node& fused) const;
-  bool has_place(const std::vector<int>& members) const;
+  // What would be in its way, for rules that let a group grow; without `fused`, in the way of any
+  // node for these members. REQUIRES: members are sorted.
+  Obstacle obstacle_to(const std::vector<int>& members, const Node* fused = nullptr) const;
+  // Would it do so? For rules that fuse two groups or none. REQUIRES: members are sorted.
+  bool would_fuse(const char* rule, const std::vector<int>& members, const Node& fused) const;
   // What is in the way if one node that stands for `members` is to read `value`: a member makes it,
   // or makes what it is a view of, so it would have to be there before the node has run.
   Obstacle made_inside(const std::vector<int>& members, int value) const;
@@ -124,6 +126,7 @@ class Rewriter {
   bool touches(const std::vector<char>& marked, int value) const;
   bool is_duplicate(int first, int second) const;
   Obstacle unfit(const std::vector<int>& members, const Node& fused) const;
+  std::vector<int> origin_of(const std::vector<int>& members) const;  // sorted
   std::optional<size_t> place(const std::vector<int>& members, Obstacle* obstacle) const;
   void remove(int n);
   void index();

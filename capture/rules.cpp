@@ -23,7 +23,7 @@ std::vector<Rule> rules_with_code() {
       {&kInputGradActOp, {product_and_end<kInputGradActOp>}, "From a product to its end", true},
       {&kConvActOp, {product_and_end<kConvActOp>}, "From a product to its end", true},
       {&kProductChainOp, {product_and_end<kProductChainOp>}, "From a product to its end", true},
-      {&kConvActPoolOp, {pool_before_relu, relu_behind_dropout}, "Pooling before ReLU"},
+      {&kConvActPoolOp, {relu_in_pool, relu_behind_dropout}, "ReLU in a pooling"},
       {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},

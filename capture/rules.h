@@ -63,7 +63,7 @@ bool gated_linear(Rewriter& r, int i);
 bool merge_products(Rewriter& r, int i);
 bool merge_glu_gradients(Rewriter& r, int i);
 bool merge_input_gradients(Rewriter& r, int i);
-bool pool_before_relu(Rewriter& r, int i);
+bool relu_in_pool(Rewriter& r, int i);
 bool relu_behind_dropout(Rewriter& r, int i);
 bool norm_of_batch(Rewriter& r, int i);
 bool clip_norm(Rewriter& r, int i);

@@ -4,55 +4,63 @@
 
 namespace sinter::capture {
 
-// Note [Pooling before ReLU]
-//   relu(max(z)) is max(relu(z)): ReLU keeps the order. So a net that says relu, pool may pool
-//   first, and ReLU and its gradient then have a quarter of the elements, and backward keeps the
-//   small y in place of the large one:
+// Note [ReLU in a pooling]
+//   relu(max(z)) is max(relu(z)): ReLU keeps the order. So a net may say relu, pool or pool, relu:
+//   one op does both, no tensor lies between them, and backward reads no y. Where ReLU lets nothing
+//   pass the index has no place (MaxPool2dAttrs::relu), so pooling's gradient is that of both:
 //
-//       z -> relu -> max_pool2d -> y               z -> max_pool2d -> relu -> y
-//       dy -> max_pool2d_backward                  dy -> relu_backward
-//          -> relu_backward -> dz                     -> max_pool2d_backward -> dz
+//       z -> relu -> max_pool2d -> y                  z -> max_pool2d relu -> y
+//                        | index                             | index
+//       dy -> max_pool2d_backward                     dy -> max_pool2d_backward -> dz
+//          -> relu_backward -> dz
 //
-//   The index of a maximum may differ where ReLU has made a whole window 0; no gradient passes
-//   there. conv_act_pool needs this order: it pools what is still in a tile. Without a convolution
-//   in front and without backward nothing is gained, and ReLU may fuse with what is before it.
-//   Code, since it puts nothing in place of the ops: it changes their places.
-bool rule::pool_before_relu(Rewriter& r, int i) {
-  Node pool = r.node(i);
-  if (pool.op != &kMaxPool2dOp) return false;
-  const int relu_at = r.producer(pool.in[0]);
-  if (relu_at < 0 || r.node(relu_at).op->text() != "relu") return false;
-  Node relu = r.node(relu_at);
-  const int rectified = relu.out[0], result = pool.out[0], conv_at = r.producer(relu.in[0]);
+//   The place of a maximum may differ where ReLU has made a whole window 0; no gradient passes
+//   there. conv_act_pool needs this op: it pools what is still in a tile. Without a convolution in
+//   front and without backward nothing is gained, and ReLU may fuse with what is before it.
+//   Code, since forward and backward change together or not at all: the one would be wrong with the
+//   other's plain index.
+bool rule::relu_in_pool(Rewriter& r, int i) {
+  const Node pool = r.node(i);
+  if (pool.op != &kMaxPool2dOp || pool.attrs.as<MaxPool2dAttrs>().relu) return false;
+  const auto is_relu = [&](int n) { return n >= 0 && r.node(n).op->text() == "relu"; };
+  const int before = r.producer(pool.in[0]);
+  const bool relu_first = is_relu(before);
+  const int relu_at = relu_first ? before : r.only_reader(pool.out[0]);
+  if (!is_relu(relu_at)) return false;
+  const Node relu = r.node(relu_at);
+  const Node &first = relu_first ? relu : pool, &second = relu_first ? pool : relu;
+  const int between = first.out[0], index = pool.out[1], conv_at = r.producer(first.in[0]);
   const bool of_conv = conv_at >= 0 && r.node(conv_at).op == &kConv2dOp;
-  // Backward, if there is one. The small y must still be there when it is read.
-  const int relu_back_at = r.find_reader(rectified, *find_op("relu_backward")),
-            pool_back_at = relu_back_at < 0 ? -1 : r.producer(r.node(relu_back_at).in[0]);
-  const bool back = pool_back_at >= 0 && r.node(pool_back_at).op == &kMaxPool2dBackwardOp &&
-                    r.node(pool_back_at).in[1] == pool.out[1] &&
-                    r.only_reader(r.node(pool_back_at).out[0]) == relu_back_at &&
-                    !r.written_between(result, i + 1, relu_back_at);
-  if (!of_conv && !back) return false;
-  const std::vector<int> ours = back ? std::vector{i, relu_back_at} : std::vector{i};
-  if (Obstacle other = r.other_reader("what relu gives", rectified, ours))
-    return of_conv && r.miss(kConvActPoolOp.name.c_str(), {relu_at, i}, std::move(other));
 
-  const Value y = r.graph.values[result];
-  const auto small = [&] { return r.add_local(y.shape, y.dtype, r.graph.device_of(result)); };
-  pool.out[0] = small();
-  pool.in = {relu.in[0]};
-  relu.in = {pool.out[0]};
-  relu.out[0] = result;
-  r.replace(relu_at, std::move(pool));
-  r.replace(i, std::move(relu));
+  // Their gradients, if there are any, come in the other order.
+  const int relu_back = r.find_reader(relu.out[0], *find_op("relu_backward"));
+  int pool_back = -1;
+  if (relu_back >= 0)
+    pool_back =
+        relu_first ? r.producer(r.node(relu_back).in[0]) : r.only_reader(r.node(relu_back).out[0]);
+  const std::vector<int> forward_at{std::min(i, relu_at), std::max(i, relu_at)},
+      back_at{std::min(relu_back, pool_back), std::max(relu_back, pool_back)};
+  const bool back = pool_back >= 0 && r.node(pool_back).op == &kMaxPool2dBackwardOp &&
+                    r.node(pool_back).in[1] == index && r.node(relu_back).in[1] == relu.out[0] &&
+                    r.only_reader(r.node(back_at[0]).out[0]) == back_at[1];
+  if ((!of_conv && !back) || r.read_elsewhere(index, {back ? pool_back : i})) return false;
+  const char* const name = kConvActPoolOp.name.c_str();
+  Obstacle other = r.other_reader(
+      cat("what ", first.op->text(), " gives"), between, {i, relu_at, back ? relu_back : i});
+  if (other) return of_conv && r.miss(name, forward_at, std::move(other));
+
+  Node forward = pool;
+  forward.attrs.set("relu", true);
+  forward.in = first.in;
+  forward.out = {second.out[0], index};
+  if (!r.would_fuse(name, forward_at, forward)) return false;
   if (back) {
-    Node relu_back = r.node(relu_back_at), pool_back = r.node(pool_back_at);
-    relu_back.in = {pool_back.in[0], result};
-    pool_back.out[0] = std::exchange(relu_back.out[0], small());
-    pool_back.in[0] = relu_back.out[0];
-    r.replace(pool_back_at, std::move(relu_back));
-    r.replace(relu_back_at, std::move(pool_back));
+    Node backward = r.node(pool_back);
+    backward.in = {r.node(back_at[0]).in[0], index};
+    backward.out = r.node(back_at[1]).out;
+    if (!r.fuse(name, back_at, std::move(backward))) return false;
   }
+  r.fuse(name, forward_at, std::move(forward));
   fuse_patterns(r, kConvActPoolOp);
   return true;
 }

@@ -12,7 +12,7 @@ namespace {
 //
 //   Code, since a chain is whatever ops happen to follow each other, and no pattern says that. It
 //   grows from one op over the readers of what it makes, as long as all fits the kernel's program:
-//   one shape and type, dense operands or ones broadcast over rows, at most kChainSteps steps,
+//   one shape and type, operands that are dense or broadcast, at most kChainSteps steps,
 //   kChainInputs operands and kChainOutputs results. Cost: quadratic in the length of a chain,
 //   which is bounded.
 
@@ -85,7 +85,7 @@ std::vector<int> results_of(const Growing& g) {
 std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& members) {
   const Value& first = r.graph.values[r.node(members[0]).out[0]];
   const auto growing = program_of(r, members, members, -1, [&](int in) {
-    return r.graph.values[in].dtype == first.dtype && chain_takes(first.shape, r.graph.meta(in));
+    return r.graph.values[in].dtype == first.dtype && broadcast_of(r.graph.meta(in), first.shape);
   });
   if (!growing || !growing->has_results || code_of(growing->program).registers > kChainRegisters)
     return std::nullopt;
@@ -137,10 +137,10 @@ namespace {
 // Note [From a product to its end]
 //   What is found is what Note [A product and its end] tells of (ops/fused/product_chain.h). The
 //   rule begins at a product and grows over the readers of what it makes, as a chain does, while
-//   they are pointwise, their operands are of the product's shape and type, and a place is left for
-//   all of them together. What others read of it, the product's result too, is a result of the
-//   fused op. The program that comes out is looked up: it may have a name, linear_act say, and is
-//   that rule's then; any other is product_chain's.
+//   they are pointwise, their operands are of the product's type and its shape, or broadcast to it,
+//   and a place is left for all of them together. What others read of it, the product's result too,
+//   is a result of the fused op. The program that comes out is looked up: it may have a name,
+//   linear_act say, and is that rule's then; any other is product_chain's.
 
 // A product as product_chain has it; nothing if node n is none.
 std::optional<ProductChainAttrs> product_of(const Rewriter& r, const Node& n) {
@@ -195,8 +195,7 @@ bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
   const int sums = r.node(i).out[0];
   const Value result = r.graph.values[sums];
   const auto fits = [&](int in) {
-    const Value& v = r.graph.values[in];
-    return v.dtype == result.dtype && v.shape == result.shape && v.contiguous();
+    return r.graph.values[in].dtype == result.dtype && broadcast_of(r.graph.meta(in), result.shape);
   };
   std::vector<int> members{i}, steps, of_best;
   std::optional<Node> best;
@@ -212,7 +211,7 @@ bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
       const auto growing = program_of(r, longer, more, sums, fits);
       if (!growing) continue;
       if (!growing->has_results) {  // too many now; they may join, too
-        if (!r.has_place(longer)) continue;
+        if (r.obstacle_to(longer)) continue;
         members = std::move(longer);
         steps = std::move(more);
         continue;
@@ -222,7 +221,7 @@ bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
       Node fused = named(r.node(i), attrs,
           {growing->known.begin() + 1, growing->known.begin() + growing->program.n_inputs},
           results_of(*growing));
-      if (Obstacle obstacle = r.obstacle_to(longer, fused)) {
+      if (Obstacle obstacle = r.obstacle_to(longer, &fused)) {
         if (fused.op == &op && nearly.empty()) {
           nearly = std::move(longer);
           why = std::move(obstacle);

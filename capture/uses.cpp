@@ -7,6 +7,7 @@ namespace {
 
 bool before(const Uses::Use& use, int node) { return use.node < node; }
 
+// A node that reads and writes a buffer is listed once, as one that writes.
 void insert(std::vector<Uses::Use>& list, Uses::Use use) {
   const auto at = std::lower_bound(list.begin(), list.end(), use.node, before);
   if (at != list.end() && at->node == use.node) {

@@ -306,15 +306,17 @@ std::vector<ExactResult> results_of_reference(
   return exact;
 }
 
-// The element of choice.from to which each place of an index points; kNowhere: there is none.
-constexpr int64_t kNowhere = -1;
+// The element of choice.from to which each place of an index points; kNowhere: there is none;
+// kZero: the 0 of ReLU, which is larger than all of a window.
+constexpr int64_t kNowhere = -1, kZero = -2;
 std::vector<int64_t> places(const Pick& choice, const Tensor& taken) {
   const std::vector<int64_t> all = taken.to_vector<int64_t>();
   const Tensor& from = choice.from;
   std::vector<int64_t> out;
   if (choice.op == &kMaxPool2dOp) {
-    out.assign(all.size(), kNowhere);
-    const PoolPlane plane(choice.attrs.as<Pool2dAttrs>(), from, choice.taken);
+    const auto& attrs = choice.attrs.as<MaxPool2dAttrs>();
+    for (const int64_t k : all) out.push_back(attrs.relu && k == kNoPlace ? kZero : kNowhere);
+    const PoolPlane plane(attrs, from, choice.taken);
     for (int64_t i = 0; i < std::ssize(all); ++i) {
       const int64_t output = i % plane.outputs(), first = i / plane.outputs() * plane.inputs(),
                     width = plane.columns.outputs;
@@ -437,7 +439,9 @@ Deviation worst_deviation(const Tensors& found, const std::vector<ExactResult>& 
       const std::vector<int64_t> got = places(*choice, found[r]),
                                  wanted = places(*choice, exact[r].value);
       const std::vector<double> values = choice->from.to_vector<double>();
-      const auto value = [&](int64_t at) { return at < 0 ? NAN : values[size_t(at)]; };
+      const auto value = [&](int64_t at) {
+        return at == kZero ? 0 : at == kNowhere ? NAN : values[size_t(at)];
+      };
       const auto bound = [&](int64_t at) { return at < 0 ? 0 : choice->bound[size_t(at)]; };
       for (size_t i = 0; i < got.size(); ++i) {
         if (got[i] == wanted[i]) continue;

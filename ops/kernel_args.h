@@ -21,6 +21,11 @@ template <class T> InOut<T> in_out(const Tensor& t) {
   return t.defined() ? InOut<T>(t.data<T>(), extent_of(t)) : InOut<T>();
 }
 
+// Can 16 bytes be moved at once from the operand's first element on?
+inline bool is_aligned(const Tensor& t) {
+  return !t.defined() || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0;
+}
+
 // f<N>() for operands that can be moved N elements at a time, else f<1>().
 template <int N, class F> void with_width(bool wide, const F& f) {
   if (wide) return f.template operator()<N>();

@@ -251,6 +251,11 @@ struct LayerNormAttrs {
   double eps = 1e-5;
   SINTER_FIELDS(LayerNormAttrs, eps)
 };
+struct MaxPool2dAttrs : Pool2dAttrs {
+  // y = relu(maximum), and where that lets nothing pass the index has no place (ops/image/pool.h).
+  bool relu = false;
+  SINTER_FIELDS(MaxPool2dAttrs, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, relu)
+};
 struct Pool2dBackwardAttrs : Pool2dAttrs {
   int64_t height = 0, width = 0;  // of x
   SINTER_FIELDS(

@@ -38,9 +38,6 @@ template <class F> SINTER_FN decltype(auto) visit_act(Act act, F&& f) {
 inline pointwise::Saves act_saves(Act act) {
   return visit_act(act, [](auto op) { return op.saves; });
 }
-inline int act_backward_flops(Act act) {
-  return visit_act(act, [](auto op) { return op.backward_flops; });
-}
 
 // z -> act(z), and z with `keep`.   dy, what act saved -> dy act'.
 ChainProgram act_program(Act act, bool keep = false);

@@ -12,17 +12,29 @@ namespace sinter::SINTER_KERNEL_NS {
 inline constexpr int kRelu = find_end(chain_detail::act<pointwise::Relu>()),
                      kReluGrad = find_end(chain_detail::act_grad<pointwise::Relu>());
 
-// Columns of an operand whose rows, and elements of a row, may lie apart.
+// Columns of an operand of results whose rows, and elements of a row, may lie apart, or that is
+// broadcast: row i reads its row i / over % period.
 template <class T> struct OperandColumns {
   Columns<T, In<T>> rows;
-  int64_t step = 1;
+  int64_t step = 1, over = 1, period = 0;  // period 0: each row its own
 
   OperandColumns() = default;
-  explicit OperandColumns(const Tensor& t, const Tensor& = {}) : rows(columns_in<T>(t)) {
-    if (!t.defined() || t.is_contiguous()) return;
-    rows.cols = t.strides()[0];
-    step = t.strides()[1];
-    rows.vec = step == 1 && rows.cols % kGroup == 0 && is_aligned16(t);
+  explicit OperandColumns(const Tensor& t, const Tensor& result = {}) : rows(columns_in<T>(t)) {
+    if (!t.defined()) return;
+    if (!t.is_contiguous()) {
+      rows.cols = t.strides()[0];
+      step = t.strides()[1];
+      rows.vec = step == 1 && rows.cols % kGroup == 0 && is_aligned(t);
+    } else if (result.defined()) {
+      const auto b = broadcast_of(t, result.shape());
+      if (!b || b->full) return;  // not: the results are halves of wider rows
+      const bool is_row = b->inner == 1 && b->period == result.size(-1);
+      step = is_row ? 1 : 0;
+      over = is_row ? 1 : std::max<int64_t>(1, b->inner / result.size(-1));
+      period = is_row ? 1 : b->period;
+      rows.cols = is_row ? 0 : 1;
+      rows.vec = rows.vec && is_row;
+    }
   }
   static Columns<T, Out<T>> result(const Tensor& t) { return columns_out<T>(t); }
   bool is_whole() const { return rows.vec; }
@@ -30,9 +42,10 @@ template <class T> struct OperandColumns {
   template <class V, int N>
   SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[N]) const {
     if (rows.vec) return rows.load(i, j, count, v);
+    const int64_t row = period == 0 ? i : i / over % period;
     SINTER_UNROLL
     for (int q = 0; q < N; ++q)
-      v[q] = q < count ? V(rows.data[i * rows.cols + (j + q) * step]) : V(0);
+      v[q] = q < count ? V(rows.data[row * rows.cols + (j + q) * step]) : V(0);
   }
 };
 

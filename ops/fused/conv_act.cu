@@ -1,4 +1,4 @@
-// conv2d with an end (product_chain.h), conv_norm_act and conv_act_pool: conv2d's product
+// conv2d with an end (product_chain.h), and conv_act_pool: conv2d's product
 // (ops/image/conv2d_product.cuh), and what follows it while the sums are in a block. The columns of
 // the product are positions in an order that gives a thread what belongs together: a row is padded
 // to whole groups of eight; where it is pooled, the four positions of a window are neighbours.
@@ -45,8 +45,8 @@ template <class T, int kEnd> struct EndOfImages {
   }
 };
 
-// y = relu of the maxima of groups' two windows, and their places. Columns are positions in
-// squares, of which a row has `padded`.
+// y = relu of the maxima of groups' two windows, and their places, or kNoPlace. Columns are
+// positions in squares, of which a row has `padded`.
 template <class T> struct PoolOfImages {
   static constexpr bool kSumsRows = false;
   Bias<T> bias;
@@ -73,6 +73,7 @@ template <class T> struct PoolOfImages {
         best = v;
         place = k;
       }
+      if (best <= V(0)) place = kNoPlace;
       y.put(row * width + column + w, T(pointwise::Relu().forward(best)));
       index.put(row * width + column + w, static_cast<uint8_t>(place));
     }
@@ -95,46 +96,36 @@ template <class A> static Conv2dSizes padded_sizes(const Call& call, const A& at
   return z;
 }
 
-// norm: the operands of batch_norm2d_eval behind its x, or none. ReLU is compiled.
-template <class A>
-static void end_of_images(const Call& call, const A& attrs, const Tensor& bias,
-    const ChainProgram& program, Operands operands, Operands norm = {}, double eps = 0) {
+// ReLU is compiled.
+static void end_of_images(const Call& call, const ProductEnd& end) {
   if (call.out[0].numel() == 0) return;
-  const Conv2dSizes z = padded_sizes(call, attrs, 1);
+  const Conv2dSizes z = padded_sizes(call, end, 1);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
-    const auto of = [&](size_t i) { return in<T>(optional_input(norm, i)); };
+    const auto norm = [&](size_t i) { return end.normed ? in<T>(call.in[2 + i]) : In<T>(); };
     const auto run = [&]<int kEnd>(std::integral_constant<int, kEnd>) {
       launch_conv_act(weight_side<T>(call.in[1], z),
           window_side<T, ForwardWindows>(Pixels<T>{in<T>(call.in[0])}, z),
-          EndOfImages<T, kEnd>{Bias<T>(bias),
-              {of(0), of(1), of(2), of(3), static_cast<compute_t<T>>(eps)},
-              {program, operands, call.out}, z.o, static_cast<int>(z.p),
+          EndOfImages<T, kEnd>{Bias<T>(end.bias(call.in)),
+              {norm(0), norm(1), norm(2), norm(3), static_cast<compute_t<T>>(end.eps)},
+              {end.program, end.operands(call.in), call.out}, z.o, static_cast<int>(z.p),
               static_cast<int>(call.out[0].size(3)), static_cast<int>(z.q)});
     };
     constexpr int kCompiled = std::is_same_v<T, double> ? kInterpreted : kRelu;
-    if (find_end(program) == kRelu) return run(std::integral_constant<int, kCompiled>());
+    if (find_end(end.program) == kRelu) return run(std::integral_constant<int, kCompiled>());
     run(std::integral_constant<int, kInterpreted>());
   });
 }
 
 // What keeps nothing for backward, cuDNN may do.
 void convolution_with_end(const Call& call, const ProductEnd& end) {
-  const auto own = [&] {
-    end_of_images(call, end, optional_input(call.in, 2), end.program, end.operands(call.in));
-  };
+  const auto own = [&] { end_of_images(call, end); };
   if constexpr (kDevice.type == Device::Type::cuda) {
     const Tensor& y = call.out[0];
-    if (find_end(end.program) == kRelu &&
+    if (find_end(end.program) == kRelu && !end.normed &&
         cudnn_conv2d_relu(call.in, y, conv2d_sizes(call.in[0], call.in[1], y, end), own))
       return;
   }
   own();
-}
-
-void conv_norm_act(const Call& call) {
-  const auto& attrs = call.as<ConvNormActAttrs>();
-  end_of_images(call, attrs, optional_input(call.in, 6), act_program(attrs.act), {},
-      call.in.subspan(2, 4), attrs.eps);
 }
 
 void conv_act_pool(const Call& call) {

@@ -1,6 +1,7 @@
 // conv_act_pool: y = relu(max_pool2d(conv2d(x, W) + b)), windows of 2 x 2, with the maxima's
 // places. The convolution's result lives in a tile that stays in cache: a quarter of it is written.
-#include "ops/fused/activation.h"
+#include "ops/fused/fused.h"
+#include "ops/fused/reference.h"
 #include "ops/image/conv2d_cpu.h"
 #include "ops/image/pool.h"
 #include "ops/kernels.h"
@@ -9,7 +10,8 @@
 namespace sinter {
 namespace {
 
-// relu of the maxima of 2 x 2 windows of a tile, in its place, and where they are in their windows.
+// relu of the maxima of 2 x 2 windows of a tile, in its place, and where they are in their windows,
+// or kNoPlace.
 template <class V>
 void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, uint8_t* places) {
   constexpr int64_t n = conv::kImages<V>;
@@ -26,9 +28,9 @@ void pool_tile(V* tile, int64_t channels, int64_t rows, int64_t cols, uint8_t* p
         ++k;
         place = better ? conv::broadcast(V(k)) : place;
       }
-      conv::store_lanes(
-          to, best <= conv::Lanes<V>{} ? conv::Lanes<V>{} : best);  // as pointwise::Relu
-      const auto bytes = conv::bytes_of<V>(place);
+      const auto nothing = best <= conv::Lanes<V>{};  // passes: as pointwise::Relu
+      conv::store_lanes(to, nothing ? conv::Lanes<V>{} : best);
+      const auto bytes = conv::bytes_of<V>(nothing ? conv::broadcast(V(kNoPlace)) : place);
       std::memcpy(places, &bytes, sizeof bytes);
     }
   }
@@ -64,8 +66,7 @@ void conv_act_pool_cpu(const Call& call) {
 
 Tensors conv_act_pool_reference(Operands in, const Attrs& attrs) {
   const Tensor z = conv2d(in[0], in[1], optional_input(in, 2), attrs.as<Conv2dAttrs>());
-  const Tensors pooled = apply(kMaxPool2dOp, {z}, Pool2dAttrs{});
-  return {act_reference(Act::relu, pooled[0]), pooled[1]};
+  return apply(kMaxPool2dOp, {z}, MaxPool2dAttrs{{}, true});
 }
 
 Tensors meta_operands() {

@@ -1,7 +1,8 @@
 // conv_act_backward and conv_act_pool_backward: the gradients of conv_act's and conv_act_pool's
-// operands from that of their result: dz = relu's gradient from dy and y (put in the place of its
-// window's maximum), dW, db, and dx if the weight is given. dz is made row by row on its way to the
-// tiles that are multiplied, so it is in no memory.
+// operands from that of their result: dz = relu's gradient from dy and y, or dy put in the place of
+// its window's maximum, which the index has only where ReLU lets it pass; dW, db, and dx if the
+// weight is given. dz is made row by row on its way to the tiles that are multiplied, so it is in
+// no memory.
 #include "ops/fused/activation.h"
 #include "ops/image/conv2d_cpu.h"
 #include "ops/kernels.h"
@@ -15,13 +16,13 @@ namespace {
 template <class T> class RowsOfDz {
  public:
   using V = compute_t<T>;
-  // index: of 2 x 2 windows, or undefined.
-  RowsOfDz(const conv::Part& part, const Tensor& dy, const Tensor& y, const Tensor& index)
-      : part_(part), dy_(dy), y_(y), index_(index) {}
+  // saved: y, or the index of 2 x 2 windows.
+  RowsOfDz(const conv::Part& part, const Tensor& dy, const Tensor& saved)
+      : part_(part), dy_(dy), saved_(saved) {}
 
   // Elements from `skip` on of row `row` of channel o.
   void operator()(int64_t o, int64_t row, int64_t skip, int64_t count, V* lanes) {
-    const bool pooled = index_.defined();
+    const bool pooled = saved_.dtype() == DType::u8;
     const int64_t source = pooled ? row / 2 : row;
     if (source >= dy_.size(2)) return void(std::fill_n(lanes, count * kLanes, V(0)));
     if (o != channel_ || source != row_) load(o, source);
@@ -50,43 +51,51 @@ template <class T> class RowsOfDz {
  private:
   static constexpr int64_t kLanes = conv::kImages<V>;
 
-  // Row `row` of relu's gradient, and of the index. Rows of one image are far from those of the
-  // next, so what the next channel needs is asked for ahead.
+  // Row `row` of relu's gradient, or of dy and of the index. Rows of one image are far from those
+  // of the next, so what the next channel needs is asked for ahead.
   void load(int64_t o, int64_t row) {
     const int64_t cols = dy_.size(3), channel = dy_.size(2), stride = dy_.size(1) * channel;
     const int64_t first = (part_.image * dy_.size(1) + o) * channel + row;
     const T* const dys = dy_.data<T>() + first * cols;
-    const T* const ys = y_.data<T>() + first * cols;
     values_ = conv::aligned_buffer<V, BufferFor::values>(cols * kLanes);
-    conv::load_to_lanes<V>(part_.count, cols, values_, [&](int64_t l, int64_t i, int64_t width) {
-      const T *dy = dys + l * stride * cols + i, *y = ys + l * stride * cols + i;
+    const auto load_dy = [&](int64_t l, int64_t i, int64_t width) {
+      const T* dy = dys + l * stride * cols + i;
       __builtin_prefetch(dy + channel * cols);
+      return conv::load_part<V, V>(dy, width);
+    };
+    if (saved_.dtype() == DType::u8) {
+      conv::load_to_lanes<V>(part_.count, cols, values_, load_dy);
+      places_ = thread_buffer<uint8_t, BufferFor::places>(cols * kLanes);
+      const uint8_t* index = saved_.data<uint8_t>() + first * cols;
+      return conv::to_lanes<V>(index, stride * cols, part_.count, cols, places_);
+    }
+    const T* const ys = saved_.data<T>() + first * cols;
+    conv::load_to_lanes<V>(part_.count, cols, values_, [&](int64_t l, int64_t i, int64_t width) {
+      const T* y = ys + l * stride * cols + i;
       __builtin_prefetch(y + channel * cols);
       constexpr conv::Lanes<V> kZero{};  // the formula is pointwise::Relu's
-      return conv::load_part<V, V>(y, width) <= kZero ? kZero : conv::load_part<V, V>(dy, width);
+      const conv::Lanes<V> passed = load_dy(l, i, width);
+      return conv::load_part<V, V>(y, width) <= kZero ? kZero : passed;
     });
-    if (!index_.defined()) return;
-    places_ = thread_buffer<uint8_t, BufferFor::places>(cols * kLanes);
-    const uint8_t* index = index_.data<uint8_t>() + first * cols;
-    conv::to_lanes<V>(index, stride * cols, part_.count, cols, places_);
   }
 
   const conv::Part& part_;
-  const Tensor &dy_, &y_, &index_;
+  const Tensor &dy_, &saved_;
   int64_t channel_ = -1, row_ = -1;  // of what is loaded
   V* values_ = nullptr;              // memory of the thread
   uint8_t* places_ = nullptr;        // the same
 };
 
-template <class T> void conv_backward_of(const Call& call, const Tensor& index, size_t x_at) {
+template <class T> void conv_backward_of(const Call& call) {
   using V = compute_t<T>;
-  const Tensor &dy = call.in[0], &x = call.in[x_at], weight = optional_input(call.in, x_at + 1);
+  const Tensor &dy = call.in[0], &saved = call.in[1], &x = call.in[2],
+               weight = optional_input(call.in, 3);
   const Conv2dSizes z = conv2d_sizes_before_pooling(x, call.out[0], dy, call.as<Conv2dGradAttrs>());
   const conv::Correlation g{z};
   conv::correlate_gradient<T>(
       g, conv::image_source<T>(g, x.data<T>()),
       [&](const conv::Part& part, V* tile) {
-        RowsOfDz<T> dz(part, dy, call.in[1], index);
+        RowsOfDz<T> dz(part, dy, saved);
         for (int64_t o = 0; o < g.o; ++o) {
           for (int64_t p = part.first; p < part.first + part.rows;
                ++p, tile += g.q * conv::kImages<V>)
@@ -99,17 +108,14 @@ template <class T> void conv_backward_of(const Call& call, const Tensor& index, 
   conv::correlate<T>(
       d, conv::Parts<V>(d, 2 * num_threads()),
       [&](const conv::Part& part, V* tile) {
-        RowsOfDz<T> dz(part, dy, call.in[1], index);
+        RowsOfDz<T> dz(part, dy, saved);
         conv::load_tile(d, part.first, d.tile_rows(part.rows), dz, tile);
       },
       conv::turned_weights_of<T>(weight), conv::bias_of<T>({}),
       conv::ImageSink<T>{d, call.out[2].data<T>()});
 }
-void conv_act_backward_cpu(const Call& call) {
-  visit_float(call.in[0].dtype(), [&]<class T>(T) { conv_backward_of<T>(call, {}, 2); });
-}
-void conv_act_pool_backward_cpu(const Call& call) {
-  visit_float(call.in[0].dtype(), [&]<class T>(T) { conv_backward_of<T>(call, call.in[2], 3); });
+void conv_backward_cpu(const Call& call) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) { conv_backward_of<T>(call); });
 }
 
 Tensors gradients(const Tensor& dz, const Tensor& x, const Tensor& weight, const Attrs& attrs) {
@@ -128,7 +134,7 @@ Tensors conv_act_backward_reference(Operands in, const Attrs& attrs) {
 Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
   const char* op = "conv_act_pool_backward";
   const auto& a = attrs.as<Conv2dGradAttrs>();
-  const Tensor &dy = in[0], &x = in[3];
+  const Tensor &dy = in[0], &x = in[2];
   check_rank(op, "dy", dy, 4);
   check_rank(op, "x", x, 4);
   const Shape z = conv2d_shape(op, x, {dy.size(1), x.size(1), a.height, a.width},
@@ -136,9 +142,8 @@ Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
   Pool2dBackwardAttrs whole;
   whole.height = z[2];
   whole.width = z[3];
-  const Tensor dpooled = act_backward_reference(Act::relu, dy, in[1]);
-  const Tensor dz = apply1(kMaxPool2dBackwardOp, {dpooled, in[2]}, whole);
-  return gradients(dz, x, optional_input(in, 4), attrs);
+  const Tensor dz = apply1(kMaxPool2dBackwardOp, {dy, in[1]}, whole);
+  return gradients(dz, x, optional_input(in, 3), attrs);
 }
 
 // Another y that broadcasts to dy is for the plain op alone.
@@ -149,9 +154,8 @@ std::string limit(Operands in, const Attrs&) {
 
 std::vector<Form> conv_backward_forms(bool pooled) {
   const Shape y = pooled ? Shape{2, 4, 2, 2} : Shape{2, 4, 5, 4};
-  Tensors in{Tensor::meta(y), Tensor::meta(y)};
-  if (pooled) in.push_back(Tensor::meta(y, DType::u8));
-  in.push_back(Tensor::meta({2, 3, 7, 6}));
+  const Tensors in{Tensor::meta(y), Tensor::meta(y, pooled ? DType::u8 : DType::f32),
+      Tensor::meta({2, 3, 7, 6})};
   Tensors with_weight = in;
   with_weight.push_back(Tensor::meta({4, 3, 3, 3}));
   const Conv2dGradAttrs attrs{.height = 3, .width = 3};
@@ -167,22 +171,21 @@ const OpDef kConvActBackwardOp{.name = "conv_act_backward",
     .attrs = attr_type<Conv2dGradAttrs>(),
     .infer = infer_of<kConvActBackwardOp>,
     .cost = cost_of_reference<kConvActBackwardOp>,
-    .cpu = conv_act_backward_cpu,
+    .cpu = conv_backward_cpu,
     SINTER_KERNELS(conv_act_backward),
     .reference = conv_act_backward_reference,
     .limit = limit,
     .forms = [] { return conv_backward_forms(false); }};
 const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
-    .formula = "dz = dy at its window's maximum, 0 where y <= 0; dW, db, dx as of conv2d from dz",
-    .min_inputs = 4,
-    .max_inputs = 5,
+    .formula = "dz = dy at its window's maximum, if it has a place; dW, db, dx as of conv2d",
+    .min_inputs = 3,
+    .max_inputs = 4,
     .attrs = attr_type<Conv2dGradAttrs>(),
     .infer = infer_of<kConvActPoolBackwardOp>,
     .cost = cost_of_reference<kConvActPoolBackwardOp>,
-    .cpu = conv_act_pool_backward_cpu,
+    .cpu = conv_backward_cpu,
     SINTER_KERNELS(conv_act_pool_backward),
     .reference = conv_act_pool_backward_reference,
-    .limit = limit,
     .forms = [] { return conv_backward_forms(true); }};
 
 }  // namespace sinter

@@ -1,15 +1,15 @@
 // conv_act_backward and conv_act_pool_backward: dW, db and, if the weight is given, dx as the
 // products of conv2d (ops/image/conv2d_product.cuh) on dz, which is made as it is gathered, from
-// dy, y and the maxima's places. One launch: its first blocks own tiles of dW, of which those of
-// column tile 0 own db, the others tiles of dx. Reads dy, y, x and the weight once per tile that
-// needs them.
+// dy and y or the maxima's places. One launch: its first blocks own tiles of dW, of which those of
+// column tile 0 own db, the others tiles of dx. Reads dy, y or the places, x and the weight once
+// per tile that needs them.
 #include "ops/image/conv2d_product.cuh"
 #include "ops/pointwise/pointwise.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// dz: relu's gradient from dy and y, [height, width] a plane; with an index put in the place of its
-// 2 x 2 window's maximum.
+// dz: relu's gradient from dy and y, [height, width] a plane; or dy, put in the place of its 2 x 2
+// window's maximum, if it has one: y or the index is there.
 template <class T> struct PixelsOfDz {
   In<T> dy, y;
   In<uint8_t> index;
@@ -19,11 +19,11 @@ template <class T> struct PixelsOfDz {
     const int row = index ? u / 2 : u, column = index ? v / 2 : v;
     if (row >= height || column >= width) return T(0.0f);
     const int64_t at = (plane * height + row) * width + column;
-    // All are read whatever they are: loads that wait for each other take longer.
-    const compute_t<T> of_dy = dy[at], of_y = y[at];
-    const int place = index ? index[at] : 0;
-    const bool here = !index || place == u % 2 * 2 + v % 2;
-    return here ? T(pointwise::Relu().grad(of_dy, of_y)) : T(0.0f);
+    // Both are read whatever they are: loads that wait for each other take longer.
+    const compute_t<T> of_dy = dy[at];
+    if (!index) return T(pointwise::Relu().grad(of_dy, compute_t<T>(y[at])));
+    const int place = index[at];
+    return place == u % 2 * 2 + v % 2 ? T(of_dy) : T(0.0f);
   }
 };
 
@@ -68,17 +68,17 @@ conv_act_backward_mma_64x64(OfWeight weight, OfImage image) {
   });
 }
 
-static void conv_backward(const Call& call, const Tensor& index, size_t x_at) {
-  const Tensor &dy = call.in[0], &x = call.in[x_at], &dw = call.out[0], &db = call.out[1];
-  const Tensor weight = optional_input(call.in, x_at + 1);
+static void conv_backward(const Call& call, const Tensor& y, const Tensor& index) {
+  const Tensor &dy = call.in[0], &x = call.in[2], &dw = call.out[0], &db = call.out[1];
+  const Tensor weight = optional_input(call.in, 3);
   const Conv2dSizes z = conv2d_sizes_before_pooling(x, dw, dy, call.as<Conv2dGradAttrs>());
   check_conv2d_sizes(call, z);
   // dz as [O, (N, P, Q)]: its own windows of 1 x 1
   const Conv2dSizes one{z.n, z.o, z.p, z.q, z.o, 1, 1, z.p, z.q, 1, 1, 0, 0};
   visit_float(dy.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    const PixelsOfDz<T> dz{in<T>(dy), in<T>(call.in[1]), in<uint8_t>(index),
-        static_cast<int>(dy.size(2)), static_cast<int>(dy.size(3))};
+    const PixelsOfDz<T> dz{in<T>(dy), in<T>(y), in<uint8_t>(index), static_cast<int>(dy.size(2)),
+        static_cast<int>(dy.size(3))};
     using OfWeight = Product<T, WindowSide<T, GradientWindows, Pixels<T>>,
         WindowSide<T, GradientWindows, PixelsOfDz<T>>>;
     using OfImage = Product<T, WindowSide<T, BackwardWindows, PixelsOfDz<T>>, RunSide<T>>;
@@ -113,7 +113,7 @@ static void conv_backward(const Call& call, const Tensor& index, size_t x_at) {
   });
 }
 
-void conv_act_backward(const Call& call) { conv_backward(call, {}, 2); }
-void conv_act_pool_backward(const Call& call) { conv_backward(call, call.in[2], 3); }
+void conv_act_backward(const Call& call) { conv_backward(call, call.in[1], {}); }
+void conv_act_pool_backward(const Call& call) { conv_backward(call, {}, call.in[1]); }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -42,7 +42,8 @@ struct InputGradActAttrs {
 
 // conv_act: x[N, C, H, W], weight[O, C, R, S], bias[O] or absent -> y[N, O, P, Q] = act(conv2d),
 // then with `keep` the pre-activation. conv_act_pool: the same operands -> y[N, O, P / 2, Q / 2] =
-// relu(max_pool2d(conv2d)) by 2 x 2 windows, index u8 of y's shape; Conv2dAttrs.
+// relu(max_pool2d(conv2d)) by 2 x 2 windows, index u8 of y's shape, as max_pool2d gives with relu;
+// Conv2dAttrs.
 struct ConvActAttrs {
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
   Act act = Act::relu;
@@ -58,7 +59,7 @@ struct ConvNormActAttrs {
   SINTER_FIELDS(ConvNormActAttrs, stride_h, stride_w, pad_h, pad_w, act, eps)
 };
 // conv_act_backward: dy, y, x, weight or absent -> dW, db, and with weight dx; of relu.
-// conv_act_pool_backward: dy, y, index, x, weight or absent -> the same. Conv2dGradAttrs of the
+// conv_act_pool_backward: dy, index, x, weight or absent -> the same. Conv2dGradAttrs of the
 // weight's gradient; f32 gradients of parameters from bf16.
 
 // weight_bias_grad: dy[B, O], x[B, I] -> dW[O, I] = dy^T x, db[O] = sum_b dy. No attributes; f32
@@ -115,7 +116,8 @@ struct GatedLinearAttrs {
 
 // product_chain: linear, matmul or conv2d, and the program of pointwise steps behind it: a, b, bias
 // or absent, then operands 1.. of the program, whose operand 0 is the product's result -> its
-// results, of type `out`. What linear_act and its like are, for any other program.
+// results, of type `out`. What linear_act and its like are, for any other program. Operands may be
+// broadcast (ops/pointwise/chain.h): over rows or columns, of a convolution over all but channels.
 enum class ProductKind : uint8_t { linear, matmul, conv2d };
 inline constexpr std::array<std::string_view, 3> kProductKindNames{"linear", "matmul", "conv2d"};
 constexpr const auto& enum_names(ProductKind) { return kProductKindNames; }
@@ -128,8 +130,7 @@ struct ProductChainAttrs {
 };
 
 // pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that
-// stay in cache. Operands are dense and of one shape, or equal to its last dims.
-// (pointwise_chain.cpp)
+// stay in cache. Operands are dense, and of one shape or broadcast (ops/pointwise/chain.h).
 struct ChainAttrs {
   ChainProgram program;
   SINTER_FIELDS(ChainAttrs, program)

@@ -72,7 +72,7 @@ Product<T, GatedSide<T, kCols>> gated_product(
   Product<T, GatedSide<T, kCols>> product{
       product_side<T>(x, false), {product_side<T>(gate, false), in<T>(up), hidden}};
   product.b.outer = blocks_for(hidden, kCols / 2) * kCols;
-  product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned16(gate) && is_aligned16(up);
+  product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned(gate) && is_aligned(up);
   return product;
 }
 

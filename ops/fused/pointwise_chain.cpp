@@ -30,9 +30,9 @@ Tensors infer(Operands in, const Attrs& attrs) {
   }
   for (const Tensor& t : in) {
     check_same_dtype("pointwise_chain", "the first operand", in[0], "a later one", t);
-    SINTER_CHECK(chain_takes(shape, t), shape,
+    SINTER_CHECK(broadcast_of(t, shape), shape,
         cat("pointwise_chain: an operand does not fit: it is ", t.describe(), ", the result is ",
-            shape.str(), "; it must equal its last dims"));
+            shape.str(), "; it must be dense, with dims of 1 at its ends only"));
   }
   return Tensors(size_t(p.n_outputs), Tensor::shape_only(shape, in[0].dtype(), in[0].device()));
 }
@@ -41,36 +41,29 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(chain_flops(attrs.as<ChainAttrs>().program) * out[0].numel(), in, out);
 }
 
-// to[i] = x[(begin + i) mod period]
-template <class T> void spread_values(const T* x, int64_t period, int64_t begin, int64_t n, T* to) {
-  for (int64_t i = 0; i < n;) {
-    const int64_t from = (begin + i) % period, part = std::min(n - i, period - from);
-    std::copy_n(x + from, part, to + i);
-    i += part;
-  }
-}
-
 // Dense operands, as one row; those that are broadcast are spread tile by tile.
 template <class T> void run(const Call& call) {
   const ChainProgram& p = call.as<ChainAttrs>().program;
   const int64_t total = call.out[0].numel();
   const ChainLoop<T, T> loop(p);
+  std::array<Broadcast, kChainInputs> broadcasts;
+  for (int i = 0; i < p.n_inputs; ++i)
+    broadcasts[i] = *broadcast_of(call.in[i], call.out[0].shape());
   parallel_for((total + kTile - 1) / kTile,
       grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * int64_t(sizeof(compute_t<T>))),
       [&](int64_t first, int64_t last) {
-        T* spread = nullptr;
+        T* tiles = nullptr;
         const T* in[kChainInputs];
         T* out[kChainOutputs];
         for (int64_t begin = first * kTile; begin < std::min(last * kTile, total); begin += kTile) {
           const int64_t n = std::min(kTile, total - begin);
           for (int i = 0; i < p.n_inputs; ++i) {
             const T* x = call.in[i].data<T>();
-            const int64_t period = call.in[i].numel();
             in[i] = x + begin;
-            if (period == total) continue;
-            if (!spread) spread = thread_buffer<T, BufferFor::spread>(p.n_inputs * kTile);
-            in[i] = spread + i * kTile;
-            spread_values(x, period, begin, n, spread + i * kTile);
+            if (broadcasts[i].full) continue;
+            if (!tiles) tiles = thread_buffer<T, BufferFor::spread>(p.n_inputs * kTile);
+            in[i] = tiles + i * kTile;
+            broadcast_to(x, broadcasts[i], begin, n, tiles + i * kTile);
           }
           for (int r = 0; r < p.n_outputs; ++r) out[r] = call.out[r].data<T>() + begin;
           loop(in[0], in + 1, out, n);
@@ -110,9 +103,10 @@ template <size_t N> std::vector<Form> gate_forms() {
   return all;
 }
 
-// Not the reference's: act(g) and act'(g) share their work.
+// Not the reference's: to lay dg and du side by side adds nothing up.
 Cost gate_backward_cost(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(in[0].numel() * (act_backward_flops(attrs.as<GluAttrs>().act) + 2), in, out);
+  const ChainProgram program = gate_grad_program(attrs.as<GluAttrs>().act);
+  return cost_of(in[0].numel() * chain_flops(program), in, out);
 }
 
 // Row by row: rows of operands may lie apart, and so may those of the halves of a result.

@@ -6,31 +6,33 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // An operand of dense results, by the place j of an element among all of theirs: as long as they
-// are, or equal to their last dims and read over and over.
+// are, or broadcast.
 template <class T> struct FlatOperand {
   In<T> data;
-  int64_t period = 0;
-  bool whole = false, vec = false;
+  Broadcast b;
+  bool vec = false;
 
   FlatOperand() = default;
   FlatOperand(const Tensor& t, const Tensor& result)
       : data(in<T>(t)),
-        period(t.numel()),
-        whole(period == result.numel()),
-        vec(is_aligned16(t) && (whole || period % kVec<T> == 0)) {}
-  static Columns<T, Out<T>> result(const Tensor& t) { return {out<T>(t), 0, is_aligned16(t)}; }
+        b(*broadcast_of(t, result.shape())),
+        vec(is_aligned(t) && b.inner == 1 && (b.full || b.period % kVec<T> == 0)) {}
+  static Columns<T, Out<T>> result(const Tensor& t) { return {out<T>(t), 0, is_aligned(t)}; }
   template <class V, int N>
   SINTER_DEVICE_FN void load(int64_t, int64_t j, int count, V (&v)[N]) const {
-    int64_t at = whole ? j : j % period;
     if (vec && count == N) {
+      const int64_t at = b.full ? j : j % b.period;
       const Vec<T, N> part = data.template load_vec<N>(at);
       SINTER_UNROLL
       for (int q = 0; q < N; ++q) v[q] = part[q];
     } else {
+      int64_t at = j / b.inner % b.period, left = b.inner - j % b.inner;  // results that read it
       SINTER_UNROLL
       for (int q = 0; q < N; ++q) {
         v[q] = q < count ? V(data[at]) : V(0);
-        at = at + 1 == period ? 0 : at + 1;
+        if (--left > 0) continue;
+        left = b.inner;
+        at = at + 1 == b.period ? 0 : at + 1;
       }
     }
   }

@@ -22,6 +22,10 @@ ProductEnd end_of(const ConvActAttrs& a) {
   return {ProductKind::conv2d, act_program(a.act, a.keep), true, false, a.stride_h, a.stride_w,
       a.pad_h, a.pad_w};
 }
+ProductEnd end_of(const ConvNormActAttrs& a) {
+  return {ProductKind::conv2d, act_program(a.act), true, false, a.stride_h, a.stride_w, a.pad_h,
+      a.pad_w, true, a.eps};
+}
 ProductEnd end_of(const ProductChainAttrs& a) {
   return {a.product, a.program, true, false, a.stride_h, a.stride_w, a.pad_h, a.pad_w};
 }
@@ -38,7 +42,7 @@ template <class A> Tensors reference(Operands in, const Attrs& attrs) {
   const A& a = attrs.as<A>();
   const ProductEnd end = end_of(a);
   const DType out = type_of(a, in);
-  const Tensor bias = end.biased ? optional_input(in, 2) : Tensor();
+  const Tensor bias = end.bias(in);
   Tensors values;
   switch (end.product) {
     case ProductKind::linear: values = {linear_to(in[0], in[1], bias, out)}; break;
@@ -48,6 +52,7 @@ template <class A> Tensors reference(Operands in, const Attrs& attrs) {
     case ProductKind::conv2d:
       values = {conv2d(in[0], in[1], bias, {end.stride_h, end.stride_w, end.pad_h, end.pad_w})};
   }
+  if (end.normed) values[0] = batch_norm2d_eval(values[0], in[2], in[3], in[4], in[5], end.eps);
   for (size_t i = end.first_operand(); i < in.size(); ++i) values.push_back(in[i]);
   if constexpr (std::is_same_v<A, GluAttrs>) return call_fused(kGluBackwardOp, values, attrs);
   return chain_results(end.program, values);
@@ -71,24 +76,25 @@ template <class A> std::vector<Form> forms() {
     add(ProductKind::matmul, {dy, down, {}, h}, "2;add(0,1);gelu(2);3");
     add(ProductKind::linear, {linear[0], linear[1], linear[2], dy}, "2;add(0,1);tanh(2);2,3");
     add(ProductKind::conv2d, image, "1;scale:0.5(0);relu(1);2,0");
+  } else if constexpr (std::is_same_v<A, ConvNormActAttrs>) {
+    Tensors in{image[0], image[1]};
+    while (in.size() < 7) in.push_back(Tensor::meta({4}));
+    // The eps is the step's; this one is for tests, which draw a variance above -4.
+    for (const Act act : kActivations) all.push_back({in, A{.act = act, .eps = 4}});
+    all.push_back({in, A{.act = Act::none, .eps = 4}});
+  } else if constexpr (std::is_same_v<A, InputGradActAttrs>) {
+    for (const Act act : kActivations) all.push_back({{dy, down, h}, A{act}});
   } else {
+    const Tensors& in = std::is_same_v<A, ConvActAttrs> ? image : linear;
     for (const Act act : kActivations) {
-      if constexpr (std::is_same_v<A, InputGradActAttrs>) {
-        all.push_back({{dy, down, h}, A{act}});
-      } else {
-        for (const bool keep : {false, true})
-          all.push_back({requires(A a) { a.pad_h;
-      }
-      ? image : linear, A { .act = act, .keep = keep }
-    });
+      for (const bool keep : {false, true}) all.push_back({in, A{.act = act, .keep = keep}});
+    }
   }
+  return all;
 }
-}  // namespace
-return all;
-}  // namespace sinter
 
 // The shape of the product. REQUIRES: the reference takes the operands.
-template <class A> Shape product_shape(const ProductEnd& end, Operands in) {
+Shape product_shape(const ProductEnd& end, Operands in) {
   if (end.product == ProductKind::conv2d)
     return conv2d_shape(
         "conv2d", in[0], in[1].shape(), {end.stride_h, end.stride_w, end.pad_h, end.pad_w});
@@ -101,12 +107,18 @@ template <class A> std::string limit(Operands in, const Attrs& attrs) {
   const ProductEnd end = end_of(a);
   if (const int live = code_of(end.program).registers; live > kChainRegisters)
     return cat("the steps need ", live, " values at once; at most ", kChainRegisters);
-  const Shape shape = product_shape<A>(end, in);
+  const Shape shape = product_shape(end, in);
   const DType type = type_of(a, in);
   for (size_t i = end.first_operand(); i < in.size(); ++i) {
-    if (in[i].shape() == shape && in[i].dtype() == type) continue;
+    const auto b = broadcast_of(in[i], shape);
+    const bool of_channels = b && b->inner * b->period * shape[0] == shape.numel();
+    const bool fits =
+        end.product == ProductKind::conv2d
+            ? b && (b->full || b->period == 1 || (of_channels && b->period == shape[1]))
+            : b || in[i].shape() == shape;
+    if (fits && in[i].dtype() == type) continue;
     return cat("what the steps read does not fit: it is ", in[i].describe(), "; it must be ",
-        name_of(type), shape.str());
+        name_of(type), shape.str(), " or broadcast, of a convolution a number for each channel");
   }
   return "";
 }
@@ -131,19 +143,29 @@ size_t place_of_sums(const ChainProgram& p) {
   return 0;
 }
 
+// An operand of the steps as [rows, cols], with a stride of 0 along what it is broadcast over.
+Tensor expanded(const Tensor& t, int64_t rows, int64_t cols) {
+  if (t.shape() == Shape{rows, cols}) return t;
+  const Broadcast b = *broadcast_of(t, {rows, cols});
+  const bool is_row = b.inner == 1 && b.period == cols;
+  return Tensor::view_of(t.storage(), t.dtype(), {rows, cols},
+      {!is_row && b.period > 1 ? 1 : 0, is_row ? 1 : 0}, t.offset());
+}
+
 // x W^T + b, or dy W, panel by panel of rows. T: the type of the results and of the steps'
 // operands; V that of the sums, which lie where a result goes, if they are of its type.
 template <class T, class V = compute_t<T>> void run(const Call& call, const ProductEnd& end) {
   const ChainProgram& p = end.program;
   const MatrixView a(call.in[0]), b(call.in[1]);
-  const Tensor bias = end.biased ? optional_input(call.in, 2) : Tensor();
+  const Tensor bias = end.bias(call.in);
   const ResultRows<T> out(call.out, end.halves);
   const int64_t rows = call.out[0].size(0), cols = out.cols;
   std::array<std::optional<RowsOf<T>>, kChainInputs> operands;
   bool flat = out.step == cols;
   for (int k = 1; k < p.n_inputs; ++k) {
-    operands[size_t(k - 1)].emplace(call.in[end.first_operand() + size_t(k - 1)]);
-    flat = flat && operands[size_t(k - 1)]->step == cols;
+    const Tensor& operand = call.in[end.first_operand() + size_t(k - 1)];
+    operands[size_t(k)].emplace(expanded(operand, rows, cols));
+    flat = flat && operands[size_t(k)]->step == cols;
   }
   const ChainLoop<V, T> loop(p);
   Gemm gemm_of_panel = gemm_of(a, false, b, end.product == ProductKind::linear, dtype_of<V>);
@@ -170,7 +192,7 @@ template <class T, class V = compute_t<T>> void run(const Call& call, const Prod
       for (int64_t row = begin; row < last; row += flat ? last - begin : 1) {
         const T* in[kChainInputs];
         T* to[kChainOutputs];
-        for (int k = 1; k < p.n_inputs; ++k) in[k - 1] = (*operands[size_t(k - 1)])[first + row];
+        for (int k = 1; k < p.n_inputs; ++k) in[k - 1] = (*operands[size_t(k)])[first + row];
         for (int r = 0; r < p.n_outputs; ++r) to[r] = out.data[r] + (first + row) * out.step;
         loop(sums + row * step, in, to, size);
       }
@@ -193,8 +215,14 @@ void run_convolution(const Call& call, const ProductEnd& end) {
     const size_t sums = place_of_sums(p);
     for (int k = 1; k < p.n_inputs; ++k) {
       V* const tile = more + (k - 1) * n;
-      conv::gradient_source<T>(g, call.in[end.first_operand() + size_t(k - 1)].template data<T>())(
-          part, tile);
+      const Tensor& operand = call.in[end.first_operand() + size_t(k - 1)];
+      const T* const x = operand.template data<T>();
+      if (operand.numel() == call.out[0].numel()) {
+        conv::gradient_source<T>(g, x)(part, tile);
+      } else {  // a number for each channel, or one for all
+        for (int64_t o = 0; o < g.o; ++o)
+          std::fill_n(tile + o * (n / g.o), n / g.o, V(x[operand.numel() == 1 ? 0 : o]));
+      }
       in[k - 1] = tile;
     }
     for (int r = 0; r < p.n_outputs; ++r) to[r] = more + (p.n_inputs + r - 1) * n;
@@ -203,9 +231,22 @@ void run_convolution(const Call& call, const ProductEnd& end) {
     for (int r = 0; r < p.n_outputs; ++r)
       conv::ImageSink<T>{g, call.out[size_t(r)].template data<T>()}(part, to[r]);
   };
-  conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads()),
-      conv::image_source<T>(g, call.in[0].template data<T>()), conv::weights_of<T>(call.in[1]),
-      conv::bias_of<T>(optional_input(call.in, 2)), finish);
+  const conv::Parts<V> parts(g, 2 * num_threads());
+  const auto images = conv::image_source<T>(g, call.in[0].template data<T>());
+  const auto weight = conv::weights_of<T>(call.in[1]);
+  const auto bias = conv::bias_of<T>(end.bias(call.in));
+  if (!end.normed) return conv::correlate<T>(g, parts, images, weight, bias, finish);
+  V *scale = thread_buffer<V, BufferFor::scale>(2 * g.o), *shift = scale + g.o;
+  for (int64_t o = 0; o < g.o; ++o) {
+    const auto of = [&](size_t i) { return V(call.in[i].template data<T>()[o]); };
+    scale[o] = of(2) / math::sqrt(of(5) + static_cast<V>(end.eps));
+    shift[o] = (bias(o) - of(4)) * scale[o] + of(3);
+  }
+  // The products are of V, not T: a scaled weight is no bf16.
+  const conv::LanesProduct<V> product(
+      g, [&](int64_t o, int64_t c, int64_t r, int64_t s) { return weight(o, c, r, s) * scale[o]; },
+      [&](int64_t o) { return shift[o]; });
+  conv::correlate_by(product, g, parts, images, finish);
 }
 
 template <class A> void cpu(const Call& call) {
@@ -237,6 +278,8 @@ SINTER_PRODUCT_CHAIN(kGatedLinearBackwardOp, gated_linear_backward,
     "dh = dy Wd, du = dh act(g), dg = dh u act'(g)", GluAttrs, 4, 4, 0b1111);
 SINTER_PRODUCT_CHAIN(kConvActOp, conv_act,
     "y = act(conv2d(x, W) + b), and its operand if it is kept", ConvActAttrs, 2, 3, 0);
+SINTER_PRODUCT_CHAIN(kConvNormActOp, conv_norm_act,
+    "y = act(batch_norm2d_eval(conv2d(x, W) + b)), as one convolution", ConvNormActAttrs, 6, 7, 0);
 SINTER_PRODUCT_CHAIN(kProductChainOp, product_chain,
     "linear, matmul or conv2d, then a program of pointwise ops", ProductChainAttrs, 2,
     2 + kChainInputs, 0);

@@ -34,7 +34,7 @@ template <int kEnd, class T, class Y>
 ChainEnd<T, Y, kEnd> chain_end(const Call& call, const ProductEnd& end) {
   const EndSteps<Y, kEnd> steps(end.program, end.operands(call.in), call.out, end.halves);
   if constexpr (kMayHaveBias<kEnd>) {
-    return {Bias<T>(end.biased ? optional_input(call.in, 2) : Tensor()), steps};
+    return {Bias<T>(end.bias(call.in)), steps};
   } else {
     return {{}, steps};
   }
@@ -86,8 +86,7 @@ template <class A> void run(const Call& call) {
       });
     });
   };
-  const Tensor bias = end.biased ? optional_input(call.in, 2) : Tensor();
-  by_library_or(own, a, false, b, along_k, bias, first, library_epilogue(call, end));
+  by_library_or(own, a, false, b, along_k, end.bias(call.in), first, library_epilogue(call, end));
 }
 
 }  // namespace
@@ -96,6 +95,7 @@ void linear_act(const Call& call) { run<LinearActAttrs>(call); }
 void input_grad_act(const Call& call) { run<InputGradActAttrs>(call); }
 void gated_linear_backward(const Call& call) { run<GluAttrs>(call); }
 void conv_act(const Call& call) { run<ConvActAttrs>(call); }
+void conv_norm_act(const Call& call) { run<ConvNormActAttrs>(call); }
 void product_chain(const Call& call) { run<ProductChainAttrs>(call); }
 void merge_linear(const Call& call) { linear(call); }
 

@@ -3,6 +3,8 @@
 // before the end of x and ends behind its beginning, so that it holds an element.
 //   max_pool2d   y = the maximum; index = its place in the window, row by row. Padding never wins.
 //                dx = the sum of dy over the windows whose maximum it was
+//                with relu: y = relu(maximum), which is the maximum of relu(x); index = kNoPlace
+//                where y <= 0, so that the same dx is that of both
 //   avg_pool2d   y = the sum / (kernel_h kernel_w), padding counts as zeros
 //                dx = the sum of dy over the windows that hold it / (kernel_h kernel_w)
 #include "ops/image/pool.h"
@@ -11,6 +13,7 @@
 
 #include "ops/image/fast/pool_rows.h"
 #include "ops/kernels.h"
+#include "ops/pointwise/pointwise.h"
 #include "ops/rows/row_loops.h"
 
 // P, Q: rows and columns of y
@@ -43,9 +46,9 @@ void check_place_fits(const char* op, const Tensor& x, const Pool2dAttrs& a) {
           "; at most 255 elements, for the place of the maximum is a byte"));
 }
 
-template <const OpDef& op> Tensors infer(Operands in, const Attrs& attrs) {
+template <const OpDef& op, class A> Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
-  const auto& a = attrs.as<Pool2dAttrs>();
+  const Pool2dAttrs& a = attrs.as<A>();
   const Shape shape = pooled_shape(op.name.c_str(), x, a);
   Tensors out{Tensor::shape_only(shape, x.dtype(), x.device())};
   if (&op == &kMaxPool2dOp) {
@@ -69,8 +72,8 @@ template <const OpDef& op> void check_backward(Operands in, const Attrs& attrs) 
 int64_t area(const Pool2dAttrs& a) { return a.kernel_h * a.kernel_w; }
 
 // A comparison, or an addition, for each element of a window; padding counted, too.
-Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(area(attrs.as<Pool2dAttrs>()) * out[0].numel(), in, out);
+template <class A> Cost cost(Operands in, Operands out, const Attrs& attrs) {
+  return cost_of(area(attrs.as<A>()) * out[0].numel(), in, out);
 }
 Cost max_backward_cost(Operands in, Operands out, const Attrs&) {
   return cost_of(in[0].numel(), in, out);
@@ -126,7 +129,8 @@ void max_tap(const T* __restrict x, Step step, int64_t n, Place k, V* __restrict
     place[i] = takes ? k : place[i];
   }
 }
-template <class T> void max_plane(const PoolPlane& plane, const T* x, T* y, uint8_t* index) {
+template <class T>
+void max_plane(const PoolPlane& plane, bool relu, const T* x, T* y, uint8_t* index) {
   using V = compute_t<T>;
   using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
   const int64_t cols = plane.columns.outputs;
@@ -139,21 +143,26 @@ template <class T> void max_plane(const PoolPlane& plane, const T* x, T* y, uint
       with_step(plane.columns.stride,
           [&](auto step) { max_tap(x + at, step, n, static_cast<Place>(k), best + q, place + q); });
     });
+    for (int64_t q = 0; relu && q < cols; ++q) {
+      if (best[q] <= V(0)) place[q] = kNoPlace;
+      best[q] = pointwise::Relu().forward(best[q]);
+    }
     for (int64_t q = 0; q < cols; ++q) y[q] = T(best[q]);
     for (int64_t q = 0; q < cols; ++q) index[q] = static_cast<uint8_t>(place[q]);
   }
 }
 void max_cpu(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
-  const PoolPlane plane(call.as<Pool2dAttrs>(), x, y);
+  const auto& attrs = call.as<MaxPool2dAttrs>();
+  const PoolPlane plane(attrs, x, y);
   uint8_t* index = call.out[1].data<uint8_t>();
   visit_float(x.dtype(), [&]<class T>(T) {
     for_planes<T>(
         plane, x, y, is_halving(plane, false),
         [&](auto top, auto below, auto to, auto at, auto n) {
-          pool_rows::max_row(top, below, to, index + at, n);
+          pool_rows::max_row(top, below, to, index + at, n, attrs.relu);
         },
-        [&](T* from, T* to, int64_t at) { max_plane(plane, from, to, index + at); });
+        [&](T* from, T* to, int64_t at) { max_plane(plane, attrs.relu, from, to, index + at); });
   });
 }
 
@@ -247,14 +256,15 @@ void avg_backward_cpu(const Call& call) {
   });
 }
 
-Pool2dBackwardAttrs backward_attrs(const Saved& saved) {
-  return {saved.as<Pool2dAttrs>(), saved.in[0].size(2), saved.in[0].size(3)};
+template <class A> Pool2dBackwardAttrs backward_attrs(const Saved& saved) {
+  return {saved.as<A>(), saved.in[0].size(2), saved.in[0].size(3)};
 }
 Tensors max_backward(const Saved& saved, Operands grads) {
-  return {apply1(kMaxPool2dBackwardOp, {grads[0], saved.out[1]}, backward_attrs(saved))};
+  return {apply1(
+      kMaxPool2dBackwardOp, {grads[0], saved.out[1]}, backward_attrs<MaxPool2dAttrs>(saved))};
 }
 Tensors avg_backward(const Saved& saved, Operands grads) {
-  return {apply1(kAvgPool2dBackwardOp, {grads[0]}, backward_attrs(saved))};
+  return {apply1(kAvgPool2dBackwardOp, {grads[0]}, backward_attrs<Pool2dAttrs>(saved))};
 }
 
 }  // namespace
@@ -262,9 +272,9 @@ Tensors avg_backward(const Saved& saved, Operands grads) {
 const OpDef kMaxPool2dOp{.name = "max_pool2d",
     .formula = "y = the maximum of each window, index = its place there",
     .signature = kSignature<kMaxPool2dOp>,
-    .attrs = attr_type<Pool2dAttrs>(),
-    .infer = infer<kMaxPool2dOp>,
-    .cost = cost,
+    .attrs = attr_type<MaxPool2dAttrs>(),
+    .infer = infer<kMaxPool2dOp, MaxPool2dAttrs>,
+    .cost = cost<MaxPool2dAttrs>,
     .cpu = max_cpu,
     SINTER_KERNELS(max_pool2d),
     .backward = max_backward,
@@ -281,8 +291,8 @@ const OpDef kAvgPool2dOp{.name = "avg_pool2d",
     .formula = "y = the mean of each window",
     .signature = kSignature<kAvgPool2dOp>,
     .attrs = attr_type<Pool2dAttrs>(),
-    .infer = infer<kAvgPool2dOp>,
-    .cost = cost,
+    .infer = infer<kAvgPool2dOp, Pool2dAttrs>,
+    .cost = cost<Pool2dAttrs>,
     .cpu = avg_cpu,
     SINTER_KERNELS(avg_pool2d),
     .backward = avg_backward};
@@ -296,7 +306,7 @@ const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
     SINTER_KERNELS(avg_pool2d_backward)};
 
 Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs) {
-  return apply(kMaxPool2dOp, {x}, attrs)[0];
+  return apply(kMaxPool2dOp, {x}, MaxPool2dAttrs{attrs})[0];
 }
 Tensor avg_pool2d(const Tensor& x, const Pool2dAttrs& attrs) {
   return apply1(kAvgPool2dOp, {x}, attrs);

@@ -16,7 +16,8 @@ struct PlanePlace {
 // Reads each window of x, writes y and index.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-max_pool2d_windows(int64_t n, const PoolPlane plane, In<T> x, Out<T> y, Out<uint8_t> index) {
+max_pool2d_windows(
+    int64_t n, const PoolPlane plane, bool relu, In<T> x, Out<T> y, Out<uint8_t> index) {
   using V = compute_t<T>;
   SINTER_NO_UNROLL
   for (int64_t i = first_item(); i < n; i += item_step()) {
@@ -30,7 +31,8 @@ max_pool2d_windows(int64_t n, const PoolPlane plane, In<T> x, Out<T> y, Out<uint
       place = k;
       best = v;
     });
-    y.put(i, T(best));
+    if (relu && best <= V(0)) place = kNoPlace;
+    y.put(i, T(relu ? pointwise::Relu().forward(best) : best));
     index.put(i, static_cast<uint8_t>(place));
   }
 }
@@ -103,8 +105,9 @@ void max_pool2d(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
   visit_float(x.dtype(), [&]<class T>(T) {
+    const auto& attrs = call.as<MaxPool2dAttrs>();
     launch<max_pool2d_windows<T>>(item_grid(y.numel()), kItemBlock, 0, y.numel(),
-        PoolPlane(call.as<Pool2dAttrs>(), x, y), in<T>(x), out<T>(y), out<uint8_t>(call.out[1]));
+        PoolPlane(attrs, x, y), attrs.relu, in<T>(x), out<T>(y), out<uint8_t>(call.out[1]));
   });
 }
 void avg_pool2d(const Call& call) {

@@ -102,6 +102,10 @@ struct PoolPlane {
   }
 };
 
+// What an index has instead of a place in the window where ReLU lets nothing of the maximum pass,
+// so that backward has no need of y. Windows have fewer elements.
+inline constexpr uint8_t kNoPlace = 255;
+
 // Does v take the place of the best so far? The first maximum stays; a NaN wins, the last one of
 // several, as in PyTorch.
 template <class V> SINTER_FN bool beats(V v, V best) { return v > best || v != v; }

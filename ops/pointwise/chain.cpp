@@ -240,14 +240,20 @@ int chain_op_number(const OpDef* op) {
   return number >= 0 && step_op(number).arity > 0 ? number : -1;
 }
 
-bool chain_takes(const Shape& shape, const Tensor& operand) {
-  if (!operand.is_contiguous() || operand.rank() > shape.rank()) return false;
-  int leading = 0;
-  while (leading < operand.rank() && operand.size(leading) == 1) ++leading;
-  for (int d = leading; d < operand.rank(); ++d) {
-    if (operand.size(d) != shape[d - operand.rank()]) return false;
+std::optional<Broadcast> broadcast_of(const Tensor& operand, const Shape& shape) {
+  const int rank = operand.rank();
+  if (!operand.is_contiguous() || rank > shape.rank()) return std::nullopt;
+  int first = 0, last = rank;  // without dims of 1 at both ends
+  while (first < last && operand.size(first) == 1) ++first;
+  while (last > first && operand.size(last - 1) == 1) --last;
+  Broadcast b;
+  for (int d = first; d < rank; ++d) {
+    const int64_t size = shape[d - rank];
+    if (d < last && operand.size(d) != size) return std::nullopt;
+    (d < last ? b.period : b.inner) *= size;
   }
-  return true;
+  b.full = operand.numel() == shape.numel();
+  return b;
 }
 
 double chain_param(const OpDef* op, const Attrs& attrs) {

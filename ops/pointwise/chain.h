@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -46,11 +47,35 @@ std::string print_value(const ChainProgram& program);
 bool parse_value(std::string_view text, ChainProgram& program);
 
 // What the rules of chains ask: the number of a pointwise op as a step, or -1 (a step has floating
-// operands and one result); does an operand fit results of `shape`, dense and equal to its last
-// dims; the step's parameter.
+// operands and one result); the step's parameter.
 int chain_op_number(const OpDef* op);
-bool chain_takes(const Shape& shape, const Tensor& operand);
 double chain_param(const OpDef* op, const Attrs& attrs);
+
+// How a dense operand meets dense results: element j of them reads its element j / inner % period.
+//   [B, H] of [B, H]           inner 1    period B H   full
+//   [H] of [B, H]              inner 1    period H     a row
+//   [B, 1] of [B, H]           inner H    period B     a column
+//   [C, 1, 1] of [N, C, P, Q]  inner P Q  period C     a number for each channel
+struct Broadcast {
+  int64_t inner = 1, period = 1;
+  bool full = true;  // one element for each of the results
+};
+// Nothing if the operand is not dense, or has a dim of 1 between others where `shape` has more.
+std::optional<Broadcast> broadcast_of(const Tensor& operand, const Shape& shape);
+// to[i] = what element begin + i of the results reads.
+template <class T>
+void broadcast_to(const T* x, const Broadcast& b, int64_t begin, int64_t n, T* to) {
+  for (int64_t i = 0; i < n;) {
+    const int64_t at = begin + i, from = at / b.inner % b.period;
+    const int64_t part = std::min(n - i, b.inner == 1 ? b.period - from : b.inner - at % b.inner);
+    if (b.inner == 1) {
+      std::copy_n(x + from, part, to + i);
+    } else {
+      std::fill_n(to + i, part, x[from]);
+    }
+    i += part;
+  }
+}
 
 // Operands of Op, or of its backward, as a step; 0: it cannot be one. A step has floating operands
 // and one result.

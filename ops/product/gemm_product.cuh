@@ -119,8 +119,6 @@ template <class T, class B = ProductSide<T>, class A = ProductSide<T>> struct Pr
   }
 };
 
-inline bool is_aligned16(const Tensor& t) { return reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0; }
-
 // The cores count the terms of a sum in 32 bits; less by a tile's, as they look ahead.
 inline constexpr int64_t kMaxTerms = 0x7fffff00;
 
@@ -134,7 +132,7 @@ template <class T> ProductSide<T> product_side(const Tensor& t, bool k_first) {
   s.k_stride = s.k > 1 ? t.strides()[!k_first] : 0;
   s.along_k = s.k_stride == 1 || s.outer_stride != 1;
   s.vec = (s.along_k ? s.k_stride : s.outer_stride) == 1 &&
-          (s.along_k ? s.outer_stride : s.k_stride) % kVec<T> == 0 && is_aligned16(t);
+          (s.along_k ? s.outer_stride : s.k_stride) % kVec<T> == 0 && is_aligned(t);
   return s;
 }
 
@@ -183,7 +181,7 @@ template <class T, class Data> struct Columns {
 };
 template <class T, class Data>
 Columns<T, Data> columns_of(const Tensor& t, const Data& data, int64_t cols) {
-  return {data, cols, cols % kGroup == 0 && is_aligned16(t)};
+  return {data, cols, cols % kGroup == 0 && is_aligned(t)};
 }
 template <class T, class Data> Columns<T, Data> columns_of(const Tensor& t, const Data& data) {
   if (!t.defined()) return {};
@@ -213,7 +211,7 @@ template <class T> struct Bias {
   bool vec = true;
   explicit Bias(const Tensor& t) {
     if (!t.defined()) return;
-    vec = is_aligned16(t);
+    vec = is_aligned(t);
     if (t.dtype() == dtype_of<T>) {
       same = in<T>(t);
     } else {

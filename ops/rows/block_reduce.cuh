@@ -60,9 +60,4 @@ template <class F> void with_columns_per_lane(int64_t cols, const F& f) {
   f.template operator()<32>();
 }
 
-// Can 16 bytes be moved at once from the operand's first element on?
-inline bool is_aligned(const Tensor& t) {
-  return !t.defined() || reinterpret_cast<uintptr_t>(t.raw()) % 16 == 0;
-}
-
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -247,12 +247,24 @@ TEST(Chain, SaysWhatItTakes) {
   for (const char* op : {"where", "div_backward", "linear"})
     EXPECT_FALSE(chain_op_number(find_op(op)) >= 0) << op;
   const Shape shape{2, 3, 5};
-  for (const Shape& fits :
-      {Shape{2, 3, 5}, Shape{3, 5}, Shape{5}, Shape{1, 1, 5}, Shape{1}, Shape{}})
-    EXPECT_TRUE(chain_takes(shape, Tensor::meta(fits))) << fits.str();
-  for (const Shape& not_so : {Shape{2, 3, 1}, Shape{2, 1, 5}, Shape{3}, Shape{1, 2, 3, 5}})
-    EXPECT_FALSE(chain_takes(shape, Tensor::meta(not_so))) << not_so.str();
-  EXPECT_FALSE(chain_takes(shape, transpose(Tensor::zeros({5, 3}))));
+  struct Case {
+    Shape operand;
+    int64_t inner, period;
+  };
+  for (const auto& [operand, inner, period] :
+      {Case{{2, 3, 5}, 1, 30}, Case{{3, 5}, 1, 15}, Case{{5}, 1, 5}, Case{{1, 1, 5}, 1, 5},
+          Case{{2, 3, 1}, 5, 6}, Case{{3, 1}, 5, 3}, Case{{2, 1, 1}, 15, 2}}) {
+    const auto b = broadcast_of(Tensor::meta(operand), shape);
+    ASSERT_TRUE(b) << operand.str();
+    EXPECT_EQ(b->inner, inner) << operand.str();
+    EXPECT_EQ(b->period, period) << operand.str();
+    EXPECT_EQ(b->full, period == 30) << operand.str();
+  }
+  for (const Shape& number : {Shape{1}, Shape{}})
+    EXPECT_EQ(broadcast_of(Tensor::meta(number), shape)->period, 1);
+  for (const Shape& not_so : {Shape{2, 1, 5}, Shape{3}, Shape{1, 2, 3, 5}})
+    EXPECT_FALSE(broadcast_of(Tensor::meta(not_so), shape)) << not_so.str();
+  EXPECT_FALSE(broadcast_of(transpose(Tensor::zeros({5, 3})), shape));
   pointwise::Scale half;
   half.factor = 0.5;
   EXPECT_EQ(chain_param(find_op("scale"), half), 0.5);

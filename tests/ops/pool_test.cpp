@@ -20,7 +20,7 @@ Tensor one_plane(const PoolValues& values, int64_t height, int64_t width) {
   return Tensor::from(values, {1, 1, height, width});
 }
 PoolValues maximum_places(const Tensor& x, const Pool2dAttrs& attrs) {
-  return apply(kMaxPool2dOp, {x}, attrs)[1].to_vector<float>();
+  return apply(kMaxPool2dOp, {x}, MaxPool2dAttrs{attrs})[1].to_vector<float>();
 }
 
 TEST(Pool, KnownValues) {
@@ -88,10 +88,14 @@ TEST(Pool, RowsOfAnyLengthAgreeWithTheLoop) {
   for (int64_t width = 2; width < 70; ++width) {
     const Tensor exact = sample_tensor({2, 2, 6, width}, static_cast<uint64_t>(width)),
                  single = cast(exact, DType::f32);
-    const Tensors got = apply(kMaxPool2dOp, {single}, Pool2dAttrs{}),
-                  wanted = apply(kMaxPool2dOp, {cast(single, DType::f64)}, Pool2dAttrs{});
-    EXPECT_EQ(got[0].to_vector<double>(), wanted[0].to_vector<double>()) << width;
-    EXPECT_EQ(got[1].to_vector<float>(), wanted[1].to_vector<float>()) << width;
+    Tensors got;
+    for (const bool relu : {true, false}) {
+      const MaxPool2dAttrs attrs{{}, relu};
+      got = apply(kMaxPool2dOp, {single}, attrs);
+      const Tensors wanted = apply(kMaxPool2dOp, {cast(single, DType::f64)}, attrs);
+      EXPECT_EQ(got[0].to_vector<double>(), wanted[0].to_vector<double>()) << width;
+      EXPECT_EQ(got[1].to_vector<float>(), wanted[1].to_vector<float>()) << width;
+    }
     EXPECT_TRUE(test::close(avg_pool2d(single), avg_pool2d(cast(single, DType::f64)),
         {.absolute = 3 * 8 * 0x1p-24}));  // 3 roundings of at most 8
     for (const OpDef* op : {&kMaxPool2dBackwardOp, &kAvgPool2dBackwardOp}) {
@@ -104,6 +108,31 @@ TEST(Pool, RowsOfAnyLengthAgreeWithTheLoop) {
       EXPECT_EQ(apply1(*op, in, attrs).to_vector<double>(),
           apply1(*op, in_f64, attrs).to_vector<double>())
           << op->text() << ", " << width;
+    }
+  }
+}
+
+// The index has no place where ReLU lets nothing pass: 0 and less; NaN passes. So pooling's
+// gradient is that of ReLU and pooling, in either order and to the bit.
+TEST(Pool, WithReluTheGradientNeedsTheIndexAlone) {
+  const Tensor edges = one_plane({-1, -2, -0.f, 0, kPoolNan, -3, -4, -5, -6, 0, 1, -7}, 2, 6);
+  const Tensors pooled = apply(kMaxPool2dOp, {edges}, MaxPool2dAttrs{{}, true});
+  EXPECT_EQ(pooled[1].to_vector<float>(), (PoolValues{255, 255, 0}));
+  EXPECT_EQ(pooled[0].to_vector<float>()[1], 0);
+  EXPECT_TRUE(std::isnan(pooled[0].to_vector<float>()[2]));
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    for (const Pool2dAttrs& window : {Pool2dAttrs{}, Pool2dAttrs{3, 3, 2, 1, 1, 1}}) {
+      for (const bool relu_first : {true, false}) {
+        Tensor x = cast(sample_tensor({3, 2, 9, 7}, 5), dtype).set_requires_grad(true);
+        const Tensor y = relu_first ? max_pool2d(relu(x), window) : relu(max_pool2d(x, window));
+        const Tensor dy = cast(sample_tensor(y.shape(), 6), dtype);
+        backward(y, {.gradient = dy});
+        const Tensors both = apply(kMaxPool2dOp, {detach(x)}, MaxPool2dAttrs{window, true});
+        EXPECT_EQ(both[0].to_vector<double>(), y.to_vector<double>());
+        const Tensor dx =
+            apply1(kMaxPool2dBackwardOp, {dy, both[1]}, Pool2dBackwardAttrs{window, 9, 7});
+        EXPECT_EQ(dx.to_vector<double>(), x.grad().to_vector<double>());
+      }
     }
   }
 }

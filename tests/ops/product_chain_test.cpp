@@ -25,6 +25,14 @@ Tensor quarters(const Shape& shape, uint64_t seed) {
   return t;
 }
 
+// Operand i of a program behind a product of this shape: some are broadcast.
+Shape operand_shape(const Shape& result, int i) {
+  const int64_t first = result[0], second = result[1];
+  if (i % 3 == 2) return result.rank() == 2 ? Shape{second} : Shape{second, 1, 1};
+  if (i % 5 == 3) return result.rank() == 2 ? Shape{first, 1} : Shape{1};
+  return result;
+}
+
 // a, b, the bias or none, and the shape of the product.
 struct Case {
   ProductKind kind;
@@ -46,12 +54,12 @@ void check(const Case& c, const ChainProgram& program, Device device, bool speci
       " on ", device.str()));
   Tensors in{quarters(c.a, 1), quarters(c.b, 2), c.bias.rank() ? quarters(c.bias, 3) : Tensor()};
   for (int i = 1; i < program.n_inputs; ++i)
-    in.push_back(quarters(c.result, 3 + static_cast<uint64_t>(i)));
+    in.push_back(quarters(operand_shape(c.result, i), 3 + static_cast<uint64_t>(i)));
   if (special && c.result.numel() > 1) {  // a row of the sums, and an element of each operand
     in[0].data<float>()[0] = INFINITY;
     for (size_t i = 3; i < in.size(); ++i) {
       in[i].data<float>()[0] = -INFINITY;
-      in[i].data<float>()[1] = NAN;
+      if (in[i].numel() > 1) in[i].data<float>()[1] = NAN;
     }
   }
   ProductChainAttrs attrs{.product = c.kind, .pad_h = c.pad, .pad_w = c.pad, .program = program};

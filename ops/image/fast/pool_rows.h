@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/image/fast/masked_lanes.h"
+#include "ops/image/pool.h"
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 
@@ -33,7 +34,7 @@ inline __mmask16 beats(__m512 v, __m512 best) {
 
 // y[q] and its place from x[2q], x[2q + 1] and the same of the row below.
 template <class T>
-inline void max_row(const T* x, const T* below, T* y, uint8_t* index, int64_t n) {
+inline void max_row(const T* x, const T* below, T* y, uint8_t* index, int64_t n, bool relu) {
   for (int64_t q = 0; q < n; q += 16) {
     const __mmask16 m = first_lanes(n - q);
     const Pairs top = load_pairs(x + 2 * q, n - q), bottom = load_pairs(below + 2 * q, n - q);
@@ -43,9 +44,12 @@ inline void max_row(const T* x, const T* below, T* y, uint8_t* index, int64_t n)
     const __mmask16 down = beats(low, best);
     const __m512i high_place = _mm512_maskz_set1_epi32(right, 1);
     const __m512i low_place = _mm512_mask_set1_epi32(_mm512_set1_epi32(2), low_right, 3);
-    store_floats(y + q, m, _mm512_mask_mov_ps(best, down, low));
+    const __m512 most = _mm512_mask_mov_ps(best, down, low), zero = _mm512_setzero_ps();
+    const __m512i place = _mm512_mask_mov_epi32(high_place, down, low_place);
+    const __mmask16 nothing = relu ? _mm512_cmp_ps_mask(most, zero, _CMP_LE_OQ) : __mmask16(0);
+    store_floats(y + q, m, _mm512_mask_mov_ps(most, nothing, zero));
     _mm512_mask_cvtepi32_storeu_epi8(
-        index + q, m, _mm512_mask_mov_epi32(high_place, down, low_place));
+        index + q, m, _mm512_mask_set1_epi32(place, nothing, kNoPlace));
   }
 }
 template <class T> inline void avg_row(const T* x, const T* below, T* y, int64_t n) {
@@ -93,7 +97,7 @@ template <class T> inline void avg_backward_row(const T* dy, T* dx, T* below, in
 
 namespace sinter::pool_rows {
 template <class T> inline constexpr bool kTakes = false;
-template <class T> void max_row(const T*, const T*, T*, uint8_t*, int64_t);
+template <class T> void max_row(const T*, const T*, T*, uint8_t*, int64_t, bool);
 template <class T> void avg_row(const T*, const T*, T*, int64_t);
 template <class T> void max_backward_row(const T*, const uint8_t*, T*, T*, int64_t);
 template <class T> void avg_backward_row(const T*, T*, T*, int64_t);

@@ -74,7 +74,7 @@ std::vector<Sample> conv_norm_act_samples() {
   return all;
 }
 
-// dy, y and, where pooled, the index; x; the weight.
+// dy; y or, where pooled, the index; x; the weight.
 std::vector<Sample> conv_backward_samples(bool pooled) {
   std::vector<Sample> all;
   for (const ConvActCase& c : conv_act_cases()) {
@@ -82,9 +82,7 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
     const Conv2dAttrs& w = c.window;
     const ConvActAttrs of_relu{w.stride_h, w.stride_w, w.pad_h, w.pad_w, Act::relu};
     const Tensors made = pooled ? apply(kConvActPoolOp, in, w) : apply(kConvActOp, in, of_relu);
-    Tensors operands{sample_tensor(made[0].shape(), 4), made[0]};
-    if (pooled) operands.push_back(made[1]);
-    operands.push_back(in[0]);
+    Tensors operands{sample_tensor(made[0].shape(), 4), made[pooled ? 1 : 0], in[0]};
     const Conv2dGradAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, c.weight[2], c.weight[3]};
     all.push_back(fixed_sample(operands, attrs, "without x's gradient"));
     operands.push_back(in[1]);
@@ -92,11 +90,14 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
   }
   Sample bad = all[0];
   bad.bad = true;
-  bad.what = "y of another shape";
-  bad.in[1] = sample_tensor({3, 5, 1, 2}, 4);
+  const auto other = [&](const Shape& shape) {
+    return pooled ? Tensor::zeros(shape, DType::u8) : sample_tensor(shape, 4);
+  };
+  bad.what = "y or index of another shape";
+  bad.in[1] = other({3, 5, 1, 2});
   all.push_back(bad);
-  bad.what = "y that broadcasts";
-  bad.in[1] = sample_tensor({5, 1, 1}, 4);
+  bad.what = "y or index that broadcasts";
+  bad.in[1] = other({5, 1, 1});
   all.push_back(bad);
   return all;
 }

@@ -20,25 +20,33 @@ std::vector<PoolCase> pool_cases() {
       {{0, 2, 4, 4}, {}, "empty batch"}};
 }
 
-std::vector<Sample> pool_samples() {
+// A: of max_pool2d or of avg_pool2d.
+template <class A> std::vector<Sample> pool_samples() {
   std::vector<Sample> all;
-  for (const auto& [shape, window, what] : pool_cases())
-    all.push_back({.in = {sample_tensor(shape, 1)}, .attrs = window, .what = what});
+  const auto add = [&](const PoolCase& of, const A& attrs) {
+    all.push_back({.in = {sample_tensor(of.x, 1)}, .attrs = attrs, .what = of.what});
+  };
+  for (const PoolCase& of : pool_cases()) {
+    add(of, A{of.window});
+    if constexpr (std::is_same_v<A, MaxPool2dAttrs>) add(of, A{of.window, true});
+  }
   const Tensor x = sample_tensor({2, 3, 4, 4}, 2);
-  const Pool2dAttrs narrow{2, 2, 2, 2, 1, 2};
-  all.push_back(bad_sample({sample_tensor({3, 4, 4}, 3)}, Pool2dAttrs{}, "three dims"));
-  all.push_back(bad_sample({sample_tensor({1, 3, 1, 4}, 3)}, Pool2dAttrs{}, "too low"));
-  all.push_back(bad_sample({sample_tensor({1, 3, 4, 0}, 3)}, Pool2dAttrs{}, "no columns"));
-  all.push_back(bad_sample({x}, Pool2dAttrs{5, 5}, "too large a kernel"));
-  all.push_back(bad_sample({x}, Pool2dAttrs{2, 2, 0, 2}, "no stride"));
-  all.push_back(bad_sample({x}, narrow, "more padding than half a kernel"));
-  all.push_back(bad_sample({sample_labels(4, 4, 5)}, Pool2dAttrs{}, "integers"));
+  const auto bad = [&](const Tensor& of, const Pool2dAttrs& window, const char* what) {
+    all.push_back(bad_sample({of}, A{window}, what));
+  };
+  bad(sample_tensor({3, 4, 4}, 3), {}, "three dims");
+  bad(sample_tensor({1, 3, 1, 4}, 3), {}, "too low");
+  bad(sample_tensor({1, 3, 4, 0}, 3), {}, "no columns");
+  bad(x, {5, 5}, "too large a kernel");
+  bad(x, {2, 2, 0, 2}, "no stride");
+  bad(x, {2, 2, 2, 2, 1, 2}, "more padding than half a kernel");
+  bad(sample_labels(4, 4, 5), {}, "integers");
   return all;
 }
 
 // dy, and an index of each element's window's places.
 Tensors pool_gradient(const PoolCase& of, bool index) {
-  const Tensors out = apply(kMaxPool2dOp, {sample_tensor(of.x, 4)}, of.window);
+  const Tensors out = apply(kMaxPool2dOp, {sample_tensor(of.x, 4)}, MaxPool2dAttrs{of.window});
   Tensors in{sample_tensor(out[0].shape(), 5)};
   if (index) in.push_back(out[1]);
   return in;
@@ -60,9 +68,9 @@ template <bool kIndex> std::vector<Sample> pool_backward_samples() {
   return all;
 }
 
-const Samples max_pool2d_samples_of(kMaxPool2dOp, pool_samples);
+const Samples max_pool2d_samples_of(kMaxPool2dOp, pool_samples<MaxPool2dAttrs>);
 const Samples max_pool2d_backward_samples_of(kMaxPool2dBackwardOp, pool_backward_samples<true>);
-const Samples avg_pool2d_samples_of(kAvgPool2dOp, pool_samples);
+const Samples avg_pool2d_samples_of(kAvgPool2dOp, pool_samples<Pool2dAttrs>);
 const Samples avg_pool2d_backward_samples_of(kAvgPool2dBackwardOp, pool_backward_samples<false>);
 
 }  // namespace

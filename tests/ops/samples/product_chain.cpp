@@ -27,8 +27,8 @@ std::vector<Sample> product_chain_samples() {
   };
   const Tensor x = sample_tensor({3, 2, 7, 5}, 1), w = sample_tensor({4, 2, 3, 3}, 2),
                r = sample_tensor({3, 4, 7, 5}, 4);
-  Sample misfit = linear(4, 5, 6, "2;add(0,1);2", false, "a row as operand");
-  misfit.in[3] = sample_tensor({5}, 4);
+  Sample misfit = other({x, w, sample_tensor({4}, 3), sample_tensor({7, 5}, 4)},
+      chain(ProductKind::conv2d, "2;add(0,1);2", 1), "a convolution and one plane");
   misfit.bad = true;
   return {linear(17, 77, 33, "2;add(0,1);gelu(2);3", true, "a residual"),
       linear(97, 33, 77, "2;mul(0,1);tanh(2);2,3,0", false, "three results"),
