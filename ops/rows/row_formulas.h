@@ -386,11 +386,12 @@ template <template <class> class Body> void run_op(const Call& call) {
 template <class Formula> void run_softmax(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) { run_rows(SoftmaxRows<Formula, T>(call)); });
 }
-// low: dz is bf16.
-inline void run_xent(const Call& call, double label_smoothing, bool low, uint32_t* faults) {
+// Of XentRows; low: dz is bf16.
+template <template <class, class> class Body>
+void run_xent(const Call& call, double label_smoothing, bool low, uint32_t* faults) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    if (low) return run_rows(XentRows<T, bf16>(call, label_smoothing, faults));
-    run_rows(XentRows<T, T>(call, label_smoothing, faults));
+    if (low) return run_rows(Body<T, bf16>(call, label_smoothing, faults));
+    run_rows(Body<T, T>(call, label_smoothing, faults));
   });
 }
 
