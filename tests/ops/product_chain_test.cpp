@@ -25,14 +25,20 @@ Tensor quarters(const Shape& shape, uint64_t seed) {
   return t;
 }
 
-// Is every result made of the sums? Else it may be smaller than they are, and is refused.
+// Is every result made of the sums, and every gradient that a step takes? Else they may be smaller
+// than the sums, and are refused.
 bool reads_the_sums(const ChainProgram& p) {
   std::vector<bool> of_sums(static_cast<size_t>(p.n_inputs), false);
   of_sums[0] = true;
   for (int s = 0; s < p.n_steps; ++s) {
     const auto& [op, in, param] = p.steps[static_cast<size_t>(s)];
     int arity = 0;
-    visit_step(op, [&]<class Op, bool Backward>() { arity = kStepArity<Op, Backward>; });
+    bool backward = false;
+    visit_step(op, [&]<class Op, bool Backward>() {
+      arity = kStepArity<Op, Backward>;
+      backward = Backward;
+    });
+    if (backward && !of_sums[static_cast<size_t>(in[0])]) return false;
     of_sums.push_back(
         of_sums[static_cast<size_t>(in[0])] || (arity == 2 && of_sums[static_cast<size_t>(in[1])]));
   }
