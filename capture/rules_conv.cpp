@@ -43,11 +43,12 @@ bool rule::relu_in_pool(Rewriter& r, int i) {
   const bool back = pool_back >= 0 && r.node(pool_back).op == &kMaxPool2dBackwardOp &&
                     r.node(pool_back).in[1] == index && r.node(relu_back).in[1] == relu.out[0] &&
                     r.only_reader(r.node(back_at[0]).out[0]) == back_at[1];
-  if ((!of_conv && !back) || r.read_elsewhere(index, {back ? pool_back : i})) return false;
+  if (!of_conv && !back) return false;
   const char* const name = kConvActPoolOp.name.c_str();
   Obstacle other = r.other_reader(
       cat("what ", first.op->text(), " gives"), between, {i, relu_at, back ? relu_back : i});
   if (other) return of_conv && r.miss(name, forward_at, std::move(other));
+  if (r.read_elsewhere(index, {back ? pool_back : i})) return false;
 
   Node forward = pool;
   forward.attrs.set("relu", true);

@@ -132,7 +132,13 @@ template <class A> Tensors infer(const OpDef& op, Operands in, const Attrs& attr
           end.program.n_outputs, " results; allowed 1..", kChainInputs, ", 0..", kChainSteps,
           ", 1..", kChainOutputs, ", each value made before it is read"));
   for (size_t i = first; i < in.size(); ++i) check_defined(op.name.c_str(), "an operand", in[i]);
-  return infer_by_reference(op, in, attrs);
+  Tensors out = infer_by_reference(op, in, attrs);
+  for (const Tensor& t : out) {
+    SINTER_CHECK(end.halves || t.shape() == product_shape(end, in), shape,
+        cat(op.text(), ": a result is made of broadcast operands alone: it is ", t.describe(),
+            ", the product ", product_shape(end, in).str(), "; they must be equal"));
+  }
+  return out;
 }
 
 // Which result's memory the sums may have until the steps have run: that of the one that they are.

@@ -119,12 +119,16 @@ TEST(ProductEnd, ANamedEndIsItsRulesAlone) {
   EXPECT_EQ(ops_of(fuse(f, in, "linear_act").r.graph), "linear_act");
 }
 
-// What is broadcast, or made later from the end itself, stays apart.
+// What broadcasts the product itself, or is made later from the end itself, stays apart.
 TEST(ProductEnd, WhatDoesNotFitStaysApart) {
   const Tensor x = sample({4, 5}, 1, kCpu), w = sample({6, 5}, 2, kCpu), row = sample({6}, 3, kCpu);
   const Fused broadcast =
       fuse([](const Tensors& t) { return Tensors{mul(linear(t[0], t[1]), t[2])}; }, {x, w, row});
-  EXPECT_EQ(ops_of(broadcast.r.graph), "linear mul");
+  EXPECT_EQ(ops_of(broadcast.r.graph), "product_chain");
+  expect_equal(broadcast);
+  const Fused wider = fuse([](const Tensors& t) { return Tensors{mul(linear(t[0], t[1]), t[2])}; },
+      {x, w, sample({2, 4, 6}, 3, kCpu)});
+  EXPECT_EQ(ops_of(wider.r.graph), "linear mul");
   // The second product reads the first one's end; the sum cannot be where the first end is.
   const Tensor v = sample({6, 6}, 4, kCpu);
   const Fused later = fuse(
