@@ -5,9 +5,9 @@
 // Each operand, and behind the arrow each result, is a name and then, in this order, if it has it:
 //   !        changed in place, so it must be dense
 //   :TYPE    f32, .., u8, float, any, same or wide, or some: "i32|i64". same, if nothing is said,
-//            is a floating type: that of the operand named weight, else of the first one that has
-//            no TYPE; if all have, it is the first one's type. wide is f32 for bf16, else same.
-//            "out=TYPE" of a result: the attribute `out` says which of these it is.
+//            is a floating type: that of the operand named weight or param, else of the first one
+//            that has no TYPE; if all have, it is the first one's type. wide is f32 for bf16, else
+//            same. "out=TYPE" of a result: the attribute `out` says which of these it is.
 //   [..]     sizes. A capital letter is one size wherever it stands, a digit itself, _ any size.
 //            ".." is any number of dims, the same ones wherever it stands, "*.." their product.
 //            C+ must be at least 1. A word, in a result, is an attribute. Without brackets the

@@ -1,5 +1,5 @@
 // weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in a fixed
-// order, applied by the optimizer's formula (ops/optim/update_formulas.h) as they are made: no
+// order, applied by the optimizer's formula (ops/optim/optimizers.h) as they are made: no
 // gradient in memory. One launch for all layers, whose operands travel as an argument: the blocks
 // are a list of tiles, layer after layer. A block owns a tile of W and its state, those of column
 // tile 0 the bias and its state, so every parameter has one owner. Reads dy and x once per tile
@@ -34,13 +34,13 @@ template <class V, class Step> struct UpdateFromSums {
     V p[kGroup], s1[kGroup] = {}, s2[kGroup] = {};
     to.weight.load(i, j, count, p);
     if (to.state1) to.state1.load(i, j, count, s1);
-    if (Step::kAdam) to.state2.load(i, j, count, s2);
+    if (Step::kStates > 1) to.state2.load(i, j, count, s2);
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q)
       p[q] = update_one(step, p[q], grad[q], s1[q], s2[q], bool(to.state1));
     to.weight.store(i, j, count, p);
     if (to.state1) to.state1.store(i, j, count, s1);
-    if (Step::kAdam) to.state2.store(i, j, count, s2);
+    if (Step::kStates > 1) to.state2.store(i, j, count, s2);
     if (to.bf16_copy) to.bf16_copy.store(i, j, count, p);
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, V grad) const {
@@ -81,25 +81,27 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
   f(i, split, TileAt{tile / columns, tile % columns, share, (block - share) / split.shares});
 }
 
-template <class V, template <class> class Step, Layout kDy, Layout kX>
+template <class V, class O, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, 1)
 weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+  using Step = typename O::template Step<V>;
   with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
     ffma_product<kDy, kX>(
-        layers.product[i], UpdateFromSums<V, Step<V>>(layers.to[i], step, attrs), split, tile);
+        layers.product[i], UpdateFromSums<V, Step>(layers.to[i], step, attrs), split, tile);
   });
-  finish_step<Step<V>>(step, attrs);
+  finish_step<Step>(step, attrs);
 }
 
-template <class T, template <class> class Step, Layout kDy, Layout kX>
+template <class T, class O, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using V = float;
+  using Step = typename O::template Step<V>;
   with_tile_of_list(layers, [&](int i, const SplitSums<V>& split, const TileAt& tile) {
     mma_product<kDy, kX>(
-        layers.product[i], UpdateFromSums<V, Step<V>>(layers.to[i], step, attrs), split, tile);
+        layers.product[i], UpdateFromSums<V, Step>(layers.to[i], step, attrs), split, tile);
   });
-  finish_step<Step<V>>(step, attrs);
+  finish_step<Step>(step, attrs);
 }
 
 namespace {
@@ -128,7 +130,7 @@ template <int kRows, class T> Grid list_blocks(UpdatedLayers<T>& layers) {
   return {std::max<int64_t>(blocks, 1)};  // one for the tail alone
 }
 
-template <class T, template <class> class Step>
+template <class T, class O>
 void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const UpdateAttrs& attrs) {
   constexpr Layout kOuter = Layout::along_outer, kEither = Layout::either;
   const bool usual = std::all_of(layers.product, layers.product + layers.count,
@@ -137,9 +139,9 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
     if (on_tensor_cores<T>()) {
       const Grid grid = list_blocks<kTile>(layers);
       if (usual)
-        return launch<weight_grad_update_mma_64x64<T, Step, kOuter, kOuter>>(
+        return launch<weight_grad_update_mma_64x64<T, O, kOuter, kOuter>>(
             grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
-      return launch<weight_grad_update_mma_64x64<T, Step, kEither, kEither>>(
+      return launch<weight_grad_update_mma_64x64<T, O, kEither, kEither>>(
           grid, kMmaThreads, sizeof(MmaTiles<T>), layers, step, attrs);
     }
   }
@@ -147,9 +149,9 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
     constexpr Layout kUsual = kKnown<T, kOuter>;
     const Grid grid = list_blocks<kFfmaRows>(layers);
     if (usual)
-      return launch<weight_grad_update_ffma_16x64<T, Step, kUsual, kUsual>>(
+      return launch<weight_grad_update_ffma_16x64<T, O, kUsual, kUsual>>(
           grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), layers, step, attrs);
-    launch<weight_grad_update_ffma_16x64<T, Step, kEither, kEither>>(
+    launch<weight_grad_update_ffma_16x64<T, O, kEither, kEither>>(
         grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), layers, step, attrs);
   }
 }
@@ -161,7 +163,7 @@ void weight_grad_update(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     UpdateAttrs attrs = call.as<UpdateAttrs>();
     const UpdateStep step = update_step(UpdateEnd(call.in));
-    const bool tail = attrs.tail, adam = call.in[kLayerState2].defined();
+    const bool tail = attrs.tail;
     size_t at = 0;
     do {
       UpdatedLayers<T> layers;
@@ -174,11 +176,8 @@ void weight_grad_update(const Call& call) {
       }
       attrs.tail = tail && at == count;
       if (layers.count == 0 && !attrs.tail) return;
-      if (adam) {
-        launch_layers<T, AdamStep>(layers, step, attrs);
-      } else {
-        launch_layers<T, SgdStep>(layers, step, attrs);
-      }
+      with_optimizer(
+          attrs.optimizer, [&]<class O>(O) { launch_layers<T, O>(layers, step, attrs); });
     } while (at < count);
   });
 }

@@ -87,6 +87,41 @@ TEST(Optim, AdamFollowsItsRecurrence) {
   check_adam<AdamW>(AdamWOptions{.weight_decay = 0.1}, true);
 }
 
+// A number that no field of UpdateAttrs takes would be ignored without a word.
+template <class Options> void expect_fields_of_attrs() {
+  Options options;
+  visit_fields(options, [](std::string_view name, const auto&) {
+    const Attrs attrs = UpdateAttrs();
+    const auto fields = attrs.fields();
+    EXPECT_TRUE(name == "lr" || std::ranges::find(fields, name, &AttrField::name) != fields.end())
+        << Options::class_name << " has " << name;
+  });
+}
+TEST(Optim, EveryNumberReachesTheFormula) {
+#define SINTER_ROW(op, signature, Struct) expect_fields_of_attrs<Struct##Options>();
+#define SINTER_VARIANT(Struct, Of) expect_fields_of_attrs<Struct##Options>();
+  SINTER_OPTIMIZERS(SINTER_ROW, SINTER_VARIANT)
+#undef SINTER_ROW
+#undef SINTER_VARIANT
+}
+
+TEST(Optim, AreMadeByName) {
+  EXPECT_EQ(
+      optimizer_names(), (std::vector<std::string>{"sgd", "adam", "adamw"}));
+  for (const OptimizerChoice& choice : optimizers()) {
+    const NamedTensors params = two_parameters();
+    const auto optimizer =
+        optimizer_named(choice.name).make(params, choice.lr, choice.weight_decay, 0.9);
+    EXPECT_EQ(optimizer->lr(), choice.lr);
+    params[0].tensor.autograd().grad = gradient(0, 1, {3, 4});
+    const Tensor after = optimizer->after_step(0, params[0].tensor.grad());
+    optimizer->step();
+    EXPECT_TRUE(test::close(params[0].tensor, after, {.absolute = 1e-15})) << choice.name;
+  }
+  test::expect_error(Error::Kind::usage, {"sophia", "adam, adamw"},
+      [] { static_cast<void>(optimizer_named("sophia")); });
+}
+
 TEST(Optim, AdamWDecaysAsInPyTorchWhateverElseIsNamed) {
   const auto step = [](auto&& make_optimizer) {
     const NamedTensors params = two_parameters();

@@ -184,8 +184,10 @@ TEST_P(SimtGemmShapes, SharesOfTheLayersOfOneLaunch) {
         in.push_back(t);
     }
     for (const Tensor& t : {step, losses, none}) in.push_back(t);
-    const Ran update =
-        only_launch_of([&] { return apply(kWeightGradUpdateOp, in, UpdateAttrs{.tail = true}); });
+    const Ran update = only_launch_of([&] {
+      return apply(
+          kWeightGradUpdateOp, in, UpdateAttrs{.optimizer = OptimizerKind::Sgd, .tail = true});
+    });
     EXPECT_EQ(update.launch.grid,
         (GetParam() == DType::bf16 ? Grid{4 * 2 + 2 + 4 * 1} : Grid{4 * 4 + 5 + 4 * 1}));
     for (const Layer& l : layers) {

@@ -56,8 +56,8 @@ struct Mlp {
     const NoGrad no_grad;
     for (size_t i = 0; i < params.size(); ++i) {
       const bool last = i + 1 == params.size();
-      adam_update(params[i], params[i].grad(), averages[i], squares[i], {}, state, {.tail = last},
-          last ? loss : Tensor(), last ? rng_state() : Tensor());
+      update_parameter({params[i], params[i].grad(), averages[i], squares[i]}, state,
+          {.tail = last}, last ? loss : Tensor(), last ? rng_state() : Tensor());
       params[i].autograd().grad = {};
     }
   }
