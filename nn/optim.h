@@ -1,4 +1,4 @@
-// Optimizers: SGD with momentum, Adam, AdamW. The update of each parameter is one
+// Optimizers: SGD with momentum, Adam, AdamW, RMSprop, Lion. The update of each parameter is one
 // op; learning rate, step count and loss sums live in a StepState on the device
 // (ops/optim/step_state.h), which the step's last update advances: nothing of them is baked into a
 // captured step.

@@ -188,10 +188,12 @@ Tensor low_precision(const Tensor& weight);
 #define SINTER_UPDATE_SIGNATURE                                                                 \
   "param!:f32|f64[..] grad[..] state1![..]? state2![..]? bf16_copy!:bf16[..]? skipped:f64[1]? " \
   "state!:u8 losses:f32|f64? rng!:i64[3]?"
-#define SINTER_OPTIMIZERS(ROW, VARIANT)             \
-  ROW(kSgdUpdateOp, SINTER_UPDATE_SIGNATURE, Sgd)   \
-  ROW(kAdamUpdateOp, SINTER_UPDATE_SIGNATURE, Adam) \
-  VARIANT(AdamW, Adam)
+#define SINTER_OPTIMIZERS(ROW, VARIANT)                   \
+  ROW(kSgdUpdateOp, SINTER_UPDATE_SIGNATURE, Sgd)         \
+  ROW(kAdamUpdateOp, SINTER_UPDATE_SIGNATURE, Adam)       \
+  VARIANT(AdamW, Adam)                                    \
+  ROW(kRMSpropUpdateOp, SINTER_UPDATE_SIGNATURE, RMSprop) \
+  ROW(kLionUpdateOp, SINTER_UPDATE_SIGNATURE, Lion)
 #define SINTER_NOTHING(...)
 #define SINTER_KIND(op, signature, Struct) Struct,
 enum class OptimizerKind : uint8_t { SINTER_OPTIMIZERS(SINTER_KIND, SINTER_NOTHING) };
@@ -205,11 +207,11 @@ struct UpdateAttrs {
   OptimizerKind optimizer = OptimizerKind::Adam;
   double momentum = 0, weight_decay = 0;
   bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, alpha = 0.99, eps = 1e-8;
   bool decoupled = false;  // weight decay acts on the weight, not through the gradient
   bool tail = false;       // the last update of a step: advances the StepState, sums the losses
-  SINTER_FIELDS(
-      UpdateAttrs, optimizer, momentum, weight_decay, nesterov, beta1, beta2, eps, decoupled, tail)
+  SINTER_FIELDS(UpdateAttrs, optimizer, momentum, weight_decay, nesterov, beta1, beta2, alpha, eps,
+      decoupled, tail)
 };
 // One parameter's operands. Of the states those that the optimizer has, in its order; grad is
 // undefined where an op makes it; bf16_copy: of param, or undefined; skipped: f64[1], at how many

@@ -1,7 +1,7 @@
 // Every optimizer, as in torch.optim: one struct each. From a struct and its row in
 // SINTER_OPTIMIZERS (ops/ops.h) follow the op that updates one parameter, with its checks and its
 // cost; the kernels that update many parameters, and those inside weight_grad_update, on every
-// device; the class nn::Adam, and the names of its states in checkpoints; the word of --optimizer.
+// device; the class nn::Lion, and the names of its states in checkpoints; the word of --optimizer.
 //
 // A struct's data members are what a user may set: lr, the rate of the first step, and fields of
 // UpdateAttrs by their names. It gives
@@ -152,6 +152,71 @@ struct AdamW {
   SINTER_OPTIMIZER(AdamW, "adamw", lr, beta1, beta2, eps, weight_decay, decoupled)
 };
 
+// PyTorch's lr is 0.01. But the first step, from an average of 0, moves each weight by
+// lr / sqrt(1 - alpha), 10 lr, whatever its gradient.
+struct RMSprop {
+  double lr = 0.001, alpha = 0.99, eps = 1e-8, weight_decay = 0;
+  SINTER_OPTIMIZER(RMSprop, "rmsprop", lr, alpha, eps, weight_decay)
+  static constexpr Formula formula = "v = alpha v + (1 - alpha) g^2, p -= lr g / (sqrt(v) + eps)";
+  static constexpr OptimizerState states[] = {{"square_avg", 2}};
+  static constexpr bool has_sign = false;
+  static constexpr int64_t flops(const UpdateAttrs& a) { return 9 + (a.weight_decay != 0 ? 2 : 0); }
+
+  template <class V> struct Step {
+    static constexpr int kStates = 1;
+    static constexpr bool kCountsSteps = false;
+    V lr, alpha, rest, eps, l2;
+
+    SINTER_FN Step(const StepState& state, const UpdateAttrs& attrs)
+        : lr(V(state.lr)),
+          alpha(V(attrs.alpha)),
+          rest(V(1 - attrs.alpha)),
+          eps(V(attrs.eps)),
+          l2(V(attrs.weight_decay)) {}
+
+    SINTER_FN V operator()(V p, V g, V& v) const {
+      g = g + l2 * p;
+      v = alpha * v + rest * g * g;
+      return p - lr * g / (math::sqrt(v) + eps);
+    }
+  };
+};
+
+// Chen et al., arXiv 2302.06675: the sign of a momentum, so each weight moves by lr. Weight decay
+// acts on the weight, as in AdamW.
+struct Lion {
+  double lr = 0.0001, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+  SINTER_OPTIMIZER(Lion, "lion", lr, beta1, beta2, weight_decay)
+  static constexpr Formula formula =
+      "p -= lr (sign(b1 m + (1 - b1) g) + decay p), m = b2 m + (1 - b2) g";
+  static constexpr OptimizerState states[] = {{"exp_avg", 1}};
+  static constexpr bool has_sign = true;
+  static constexpr int64_t flops(const UpdateAttrs& a) {
+    return 10 + (a.weight_decay != 0 ? 1 : 0);
+  }
+
+  template <class V> struct Step {
+    static constexpr int kStates = 1;
+    static constexpr bool kCountsSteps = false;
+    V lr, shrink, beta1, rest1, beta2, rest2;
+
+    SINTER_FN Step(const StepState& state, const UpdateAttrs& attrs)
+        : lr(V(state.lr)),
+          shrink(V(1 - state.lr * attrs.weight_decay)),
+          beta1(V(attrs.beta1)),
+          rest1(V(1 - attrs.beta1)),
+          beta2(V(attrs.beta2)),
+          rest2(V(1 - attrs.beta2)) {}
+
+    SINTER_FN V operator()(V p, V g, V& m) const {
+      const V c = beta1 * m + rest1 * g;
+      m = beta2 * m + rest2 * g;
+      const V sign = c > V(0) ? V(1) : c < V(0) ? V(-1) : c;  // 0 of 0, and NaN of NaN
+      return p * shrink - lr * sign;
+    }
+  };
+};
+
 }  // namespace optim
 
 #define SINTER_VARIANT(Struct, Of) \
@@ -161,7 +226,7 @@ SINTER_OPTIMIZERS(SINTER_ROW, SINTER_VARIANT)
 #undef SINTER_ROW
 #undef SINTER_VARIANT
 
-// f(Adam()) for OptimizerKind::Adam: the struct says which it is by its type.
+// f(Lion()) for OptimizerKind::Lion: the struct says which it is by its type.
 template <class F> void with_optimizer(OptimizerKind kind, F&& f) {
   switch (kind) {
 #define SINTER_CASE(op, signature, Struct) \

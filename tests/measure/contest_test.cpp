@@ -309,6 +309,8 @@ void check_updates(const char* name, double unit) {
 TEST(WorstUpdate, AllowsBothSignsOnlyOfAGradientThatMayHaveBoth) {
   check_updates("sgd", 1);
   check_updates("adam", 1);
+  check_updates("lion", 1);
+  check_updates("rmsprop", 10);
 }
 
 }  // namespace

@@ -102,8 +102,9 @@ TEST(FusedCountsSimt, SectorsOfRows) {
 TEST(FusedCountsSimt, SectorsOfUpdates) {
   const Tensor state = make_step_state(kSimt), none;
   using enum OptimizerKind;
-  for (const UpdateAttrs& attrs : {UpdateAttrs{.optimizer = Sgd},
-           {.optimizer = Sgd, .momentum = 0.9}, {}, {.weight_decay = 0.01, .decoupled = true}}) {
+  for (const UpdateAttrs& attrs :
+      {UpdateAttrs{.optimizer = Sgd}, {.optimizer = Sgd, .momentum = 0.9}, {},
+          {.weight_decay = 0.01, .decoupled = true}, {.optimizer = RMSprop}, {.optimizer = Lion}}) {
     const size_t states = optimizer_row(attrs.optimizer).used_states(attrs);
     for (const bool low : {false, true}) {
       const auto with_state = [&](Tensors all, const Shape& shape) {

@@ -135,6 +135,11 @@ TEST(StepCost, UpdateBytes) {
   EXPECT_EQ(
       cost(kAdamUpdateOp, {p, p, p, p, low, {}, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
       (Cost{1500, 1600, 1400}));
+  EXPECT_EQ(cost(kRMSpropUpdateOp, {p, p, p, {}, {}, {}, state, {}, {}}, UpdateAttrs{}),
+      (Cost{900, 1200, 800}));
+  EXPECT_EQ(
+      cost(kLionUpdateOp, {p, p, p, {}, low, {}, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
+      (Cost{1100, 1200, 1000}));
 }
 
 }  // namespace

@@ -76,6 +76,59 @@ TEST(AdamUpdate, FollowsTheFormula) {
   }
 }
 
+// f64, by the formulas of torch.optim.RMSprop and of Lion's paper, alg. 2.
+TEST(RMSpropUpdate, FollowsTheFormula) {
+  for (const UpdateAttrs& attrs : {UpdateAttrs{.optimizer = RMSprop},
+           UpdateAttrs{.optimizer = RMSprop, .weight_decay = 0.1, .alpha = 0.9, .eps = 1e-3}}) {
+    const Tensor param = sample_tensor({37}, 1), v = Tensor::zeros({37}, DType::f64),
+                 state = new_state(0.01);
+    auto p = param.to_vector<double>();
+    std::vector<double> square(37, 0);
+    for (int step = 0; step < 6; ++step) {
+      const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
+      update_parameter({param, grad, v}, state, attrs);
+      for (size_t i = 0; i < p.size(); ++i) {
+        const double g = grad.data<double>()[i] + attrs.weight_decay * p[i];
+        square[i] = attrs.alpha * square[i] + (1 - attrs.alpha) * g * g;
+        p[i] -= 0.01 * g / (std::sqrt(square[i]) + attrs.eps);
+      }
+      ASSERT_TRUE(test::close(param, p, {.absolute = 1e-14})) << "step " << step;
+      ASSERT_TRUE(test::close(v, square, {.absolute = 1e-14})) << "step " << step;
+    }
+  }
+}
+
+TEST(LionUpdate, FollowsTheFormula) {
+  for (const UpdateAttrs& attrs : {UpdateAttrs{.optimizer = Lion, .beta2 = 0.99},
+           UpdateAttrs{.optimizer = Lion, .weight_decay = 0.1, .beta1 = 0.5, .beta2 = 0.7}}) {
+    const Tensor param = sample_tensor({37}, 1), m = Tensor::zeros({37}, DType::f64),
+                 state = new_state(0.01);
+    auto p = param.to_vector<double>();
+    std::vector<double> average(37, 0);
+    for (int step = 0; step < 6; ++step) {
+      const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
+      grad.data<double>()[5] = 0;  // whose sign is 0 as long as the average is
+      update_parameter({param, grad, m}, state, attrs);
+      for (size_t i = 0; i < p.size(); ++i) {
+        const double g = grad.data<double>()[i],
+                     c = attrs.beta1 * average[i] + (1 - attrs.beta1) * g;
+        p[i] -= 0.01 * ((c > 0) - (c < 0) + attrs.weight_decay * p[i]);
+        average[i] = attrs.beta2 * average[i] + (1 - attrs.beta2) * g;
+      }
+      ASSERT_TRUE(test::close(param, p, {.absolute = 1e-14})) << "step " << step;
+      ASSERT_TRUE(test::close(m, average, {.absolute = 1e-14})) << "step " << step;
+    }
+  }
+}
+
+TEST(LionUpdate, PassesANanOn) {
+  const Tensor p = Tensor::ones({2}), g = Tensor::from({1, NAN}, {2}), m = Tensor::zeros({2});
+  update_parameter({p, g, m}, new_state(0.5), {.optimizer = Lion});
+  EXPECT_EQ(p.data<float>()[0], 0.5f);
+  EXPECT_TRUE(std::isnan(p.data<float>()[1]));
+  EXPECT_TRUE(std::isnan(m.data<float>()[1]));
+}
+
 // To the bit, for every optimizer, with bf16 copies of f32 parameters: one launch for all, and one
 // for each.
 void check_lists(Device device) {
