@@ -23,7 +23,7 @@ namespace sinter::bench {
 struct TrainingOptions {
   std::vector<int64_t> sizes{784, 256, 128, 10};
   std::string layers;              // in their place, if given: of nn::Net for 28 x 28
-  std::string optimizer = "adam";  // or sgd
+  std::string optimizer = "adam";  // of nn::optimizers()
   double lr = 0.001, momentum = 0.9;
   DType dtype = DType::f32;  // bf16: with f32 weights beside
   Device device = kCpu;
@@ -40,13 +40,9 @@ class Training {
       net.to(options.dtype);
     }
     net.to(options.device);
-    if (options.optimizer == "adam") {
-      optimizer_ =
-          std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = options.lr});
-    } else {
-      optimizer_ = std::make_unique<nn::Sgd>(
-          net.named_parameters(), nn::SgdOptions{.lr = options.lr, .momentum = options.momentum});
-    }
+    const nn::OptimizerChoice& choice = nn::optimizer_named(options.optimizer);
+    optimizer_ =
+        choice.make(net.named_parameters(), options.lr, choice.weight_decay, options.momentum);
   }
   Training(const Training&) = delete;
   Training& operator=(const Training&) = delete;

@@ -77,7 +77,7 @@ int run(int argc, char** argv) {
   flags.choice("model", model, {"mlp", "lenet", "cnn"}, "");
   flags.integers("hidden", hidden, 1, 1'000'000, "hidden widths of mlp");
   flags.choice("dtype", dtype, {"f32", "tf32", "bf16"}, "");
-  flags.choice("optimizer", optimizer, {"adam", "sgd"}, "");
+  flags.choice("optimizer", optimizer, nn::optimizer_names(), "");
   flags.choice("mode", mode, {"eager", "fused", "eager,fused", "fused,eager"}, "in this order");
   flags.word("rules", fusion.rules, "LIST", "fusion rules");
   flags.choice(
@@ -98,7 +98,7 @@ int run(int argc, char** argv) {
   set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
 
   bench::TrainingOptions options{.optimizer = optimizer,
-      .lr = optimizer == "adam" ? 0.001 : 0.01,
+      .lr = optimizer == "sgd" ? 0.01 : nn::optimizer_named(optimizer).lr,
       .dtype = dtype == "bf16" ? DType::bf16 : DType::f32,
       .device = device};
   options.sizes = {784};

@@ -21,7 +21,7 @@ namespace {
 //   are those of the whole launch (join_steps), which Rewriter::fuse places where nothing is
 //   overtaken that must not be.
 
-bool is_update(const Node& node) { return node.op == &kSgdUpdateOp || node.op == &kAdamUpdateOp; }
+bool is_update(const Node& node) { return optimizer_of(*node.op) != nullptr; }
 
 // The operands of the step, which end those of every update.
 int step_operand(const Node& node, size_t i) { return node.in[node.in.size() - kStepOperands + i]; }
@@ -37,7 +37,9 @@ bool of_one_optimizer(const Node& a, const Node& b) {
 // Puts the step's operands of all `members` at the end of `fused`: one member at most has the
 // losses and the random state, the last update of the step.
 void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused) {
-  UpdateAttrs attrs = r.node(members.front()).attrs.as<UpdateAttrs>();
+  const Node& first = r.node(members.front());
+  UpdateAttrs attrs = first.attrs.as<UpdateAttrs>();
+  if (const OptimizerRow* row = optimizer_of(*first.op)) attrs.optimizer = row->kind;
   for (const int m : members) attrs.tail = attrs.tail || r.node(m).attrs.as<UpdateAttrs>().tail;
   for (size_t i = 0; i < kStepOperands; ++i) {
     int operand = -1;
@@ -147,18 +149,16 @@ bool rule::weight_grad_update(Rewriter& r, int i) {
 //                   \                          /
 //                    wgu(dy1, x1, W1, .. , dy0, x0, W0, .. , step)
 //
-//   A layer joins the first one if it has the same optimizer, as many states and rows of the same
-//   type, for which one kernel is compiled. The launch stands where the last one stood: only there
-//   is every dy known, and every old W read (dX1 reads W1, so the update of W1 waits for it).
-//   On the CPU each layer is best updated while its gradient is in cache.
+//   A layer joins the first one if it has the same optimizer and rows of the same type, for which
+//   one kernel is compiled. The launch stands where the last one stood: only there is every dy
+//   known, and every old W read (dX1 reads W1, so the update of W1 waits for it). On the CPU each
+//   layer is best updated while its gradient is in cache.
 bool rule::join_layers(Rewriter& r, int i) {
   const Node first = r.node(i);
   if (r.device == Device::Type::cpu || first.op != &kWeightGradUpdateOp) return false;
   const DType dtype = r.graph.values[first.in[0]].dtype;
-  return join_list(r, i, kWeightGradUpdateOp, [&](const Node& layer) {
-    const bool same_states = (layer.in[kLayerState2] < 0) == (first.in[kLayerState2] < 0);
-    return same_states && r.graph.values[layer.in[0]].dtype == dtype;
-  });
+  return join_list(r, i, kWeightGradUpdateOp,
+      [&](const Node& layer) { return r.graph.values[layer.in[0]].dtype == dtype; });
 }
 
 // Note [Lists of updates]: all that is left.

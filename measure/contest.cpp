@@ -421,23 +421,21 @@ void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eage
     where += fmt::format(", {:.3g} where eager has {:.3g}", a[at], b[at]);
 }
 
-void WorstUpdate::see(const std::string& seen, const Tensor& fused, const Tensor& eager, double d,
-    double lr, const Tensor& first, double eps) {
-  const std::vector<double> a = fused.to_vector<double>(), b = eager.to_vector<double>(),
-                            g = first.defined() ? first.to_vector<double>() : std::vector<double>{};
-  const auto step = [&](double gradient) { return gradient / (std::abs(gradient) + eps); };
+void WorstUpdate::see(const std::string& seen, const Tensor& before, const Tensor& fused,
+    const Tensor& eager, const Tensor& less, const Tensor& more) {
+  const std::vector<double> from = before.to_vector<double>(), a = fused.to_vector<double>(),
+                            b = eager.to_vector<double>(), low = less.to_vector<double>(),
+                            high = more.to_vector<double>();
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
-    double range = d;
-    if (!g.empty())
-      range = std::max(step(g[i] + d) - step(g[i]), step(g[i]) - step(g[i] - d)) + 1e-5;
     const double apart_here = std::abs(a[i] - b[i]),
-                 allowed_here = lr * range + 0x1p-22 * std::abs(b[i]);
-    const double here = apart_here / allowed_here;
+                 range = std::max(std::abs(low[i] - b[i]), std::abs(high[i] - b[i])),
+                 rounding = 0x1p-19 * std::abs(b[i] - from[i]) + 0x1p-22 * std::abs(b[i]),
+                 here = apart_here / (range + rounding);
     if (here <= share) continue;
     share = std::isnan(here) ? INFINITY : here;
     apart = apart_here;
-    allowed = allowed_here;
+    allowed = range + rounding;
     where = cat(seen, " at ", index_of(int64_t(i), eager.shape()).str());
   }
 }

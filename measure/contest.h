@@ -143,19 +143,21 @@ struct Worst {
   void see(const std::string& seen, const Tensor& fused, const Tensor& eager);
 };
 
-// How far one step's updates part, for what they may, where gradients may differ by d. SGD moves a
-// weight by lr g: updates may part by lr d. Adam's first step, from averages of 0, is lr s(g), s(g)
-// = g / (|g| + eps), nearly all of lr however small g is: a gradient anywhere from g - d to g + d
-// gives steps from lr s(g - d) to lr s(g + d), 2 lr apart where |g| < d, as d may turn its sign,
-// and next to nothing where |g| is some d. To this comes the rounding of the formula, a dozen
-// operations, 1e-5 lr, and of the weight.
+// How far one step's updates part, for what they may, where gradients may differ by d: as far as
+// the optimizer's formula parts for a gradient of d less and of d more. SGD's updates part by lr d.
+// The first step of Adam is lr g / (|g| + eps), that of Lion lr sign(g), nearly all of lr however
+// small g is: 2 lr apart where |g| < d, as d may turn its sign, and next to nothing where |g| is
+// some d. No formula falls where the gradient rises, so in between nothing is farther. To this
+// comes the rounding of both sides, 16 operations or numbers each at most, 2^-19 of the step, and
+// of the weight.
 struct WorstUpdate {
   double share = 0, apart = 0, allowed = 0;  // apart / allowed; infinite for a NaN on one side
   std::string where{};
 
-  // Weights behind the step. `first`: the gradients of Adam's first step; undefined for SGD.
-  void see(const std::string& seen, const Tensor& fused, const Tensor& eager, double d, double lr,
-      const Tensor& first = {}, double eps = 1e-8);
+  // Weights before the step and behind it; `less`, `more`: what Optimizer::after_step() gives for
+  // gradients that differ by d.
+  void see(const std::string& seen, const Tensor& before, const Tensor& fused, const Tensor& eager,
+      const Tensor& less, const Tensor& more);
 };
 
 }  // namespace sinter::measure

@@ -61,7 +61,7 @@ class Copied {
   std::vector<std::shared_ptr<Storage>> originals_;
 };
 
-bool is_update(const Node& node) { return node.op == &kSgdUpdateOp || node.op == &kAdamUpdateOp; }
+bool is_update(const Node& node) { return optimizer_of(*node.op) != nullptr; }
 
 // "forward", "loss", "backward", "update": what a node's recorded ops are to the step.
 std::string part_of(const Graph& recorded, const Node& node) {

@@ -141,12 +141,31 @@ double flops_of_element(const OpDef& op, Operands in, Operands out, const Attrs&
   return double(op.cost(in, results, attrs).flops) / double(elements);
 }
 
+// How far the sign in an update may take each parameter, where rounding may turn it: see the Note.
+Tensor jump_of_sign(
+    const OpDef& op, Operands in, const Tensor& exact, const Attrs& attrs, double by) {
+  Tensor jump;
+  for (const double way : {by, -by}) {
+    Tensors moved = in_f64(op, in);
+    moved[kGrad] = scale(moved[kGrad], 1 + way);
+    moved[kState1] = scale(moved[kState1], 1 - way);
+    run_on(op, moved, attrs);
+    const Tensor here = abs(moved[kParam] - exact);
+    jump = jump.defined() ? maximum(jump, here) : here;
+  }
+  return jump;
+}
+
 // The bound of each floating result of a plain op whose results have the types `types`.
 Tensors bounds_of_plain(const OpDef& op, Operands in, Operands out, const Attrs& attrs,
     const std::vector<DType>& types) {
   const double n = flops_of_element(op, in, out, attrs);
   const bool product = n > 1 && sum_kind_of(op) == SumKind::sum;
   Tensors bounds = magnitudes(op, in, out, attrs);
+  const OptimizerRow* const optimizer = optimizer_of(op);
+  Tensor jump;
+  if (optimizer && optimizer->has_sign)
+    jump = jump_of_sign(op, in, out[0], attrs, rounding_of_sum(n, types[0]));
   for (size_t i = 0; i < bounds.size(); ++i) {
     if (!bounds[i].defined()) continue;
     // TF32 cuts each operand of a product to 11 bits.
@@ -157,6 +176,7 @@ Tensors bounds_of_plain(const OpDef& op, Operands in, Operands out, const Attrs&
     const double largest = largest_of(types[i]);
     const std::vector<double> s = bounds[i].to_vector<double>();
     bounds[i] = contiguous(relative + last + smallest_of(types[i]));
+    if (jump.defined() && (i == 0 || is_bf16_copy(op, out[i]))) bounds[i] = bounds[i] + jump;
     double* bound = bounds[i].data<double>();
     for (size_t k = 0; k < s.size(); ++k) {
       if (!(bound[k] <= largest)) bound[k] = std::isfinite(s[k]) ? INFINITY : kAnyNumber;

@@ -17,6 +17,12 @@
 //   no floating number (an index) must be equal. Beyond the largest number of its type a result is
 //   infinite, and where S is beyond it, partial results may be: any such result is right.
 //
+//   A sign inside, which an update by Lion has, may turn where what it is of cancels, and takes the
+//   parameter all of 2 lr further. What a kernel adds up is the exact sum of terms that are each as
+//   much off as n roundings may be. So the op runs twice again, with the gradient that much larger
+//   and the momentum that much smaller, and the other way round: terms of opposite signs cannot
+//   part farther. How far that takes the parameter is added to its bound.
+//
 //   A fused op. It stands for the ops of its reference and may round wherever they do. So the
 //   reference runs again and again, and what each of its ops but relu, which chooses and rounds
 //   nothing, gives is moved by the bound of that op, or up to half less, up or down by lot, for

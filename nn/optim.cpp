@@ -6,20 +6,23 @@
 
 #include "autograd/autograd.h"
 #include "core/device/memory.h"
+#include "core/numbers.h"
 #include "profiler/phase.h"
 
 namespace sinter::nn {
 namespace {
 
-void check_option(const char* optimizer, const char* name, double value, double below = INFINITY) {
+void check_option(
+    const char* optimizer, std::string_view name, double value, double below = INFINITY) {
   SINTER_CHECK(std::isfinite(value) && value >= 0 && value < below, usage,
       cat(optimizer, ": ", name, " out of range: ", value, "; allowed 0 <= ", name, " < ", below));
 }
 
 }  // namespace
 
-Optimizer::Optimizer(NamedTensors params, double lr, double beta1, double beta2)
-    : params_(std::move(params)), beta1_(beta1), beta2_(beta2) {
+Optimizer::Optimizer(
+    NamedTensors params, const char* class_name, double lr, const UpdateAttrs& attrs)
+    : params_(std::move(params)), row_(optimizer_row(attrs.optimizer)), attrs_(attrs) {
   SINTER_CHECK(!params_.empty(), usage, "optimizer: no parameters given: the list has 0");
   for (auto item = params_.begin(); item != params_.end(); ++item) {
     const auto& [name, param] = *item;
@@ -37,6 +40,17 @@ Optimizer::Optimizer(NamedTensors params, double lr, double beta1, double beta2)
   state_ = make_step_state(params_[0].tensor.device());
   set_lr(lr);
   set_steps(0);
+  visit_fields(attrs_, [&]<class T>(std::string_view field, const T& value) {
+    if constexpr (std::is_same_v<T, double>) {
+      const bool is_share = field != "weight_decay" && field != "eps";
+      check_option(class_name, field, value, is_share ? 1 : INFINITY);
+    }
+  });
+  SINTER_CHECK(!attrs_.nesterov || attrs_.momentum > 0, usage,
+      cat(class_name, ": nesterov without momentum: momentum is 0; it must be above 0"));
+  for (const OptimizerState& state : row_.states.first(row_.used_states(attrs_)))
+    add_slot(state.name);
+  if (row_.counts_steps) add_skipped_steps();
 }
 
 void Optimizer::add_slot(const std::string& name) {
@@ -88,10 +102,41 @@ void Optimizer::step(const Tensor& losses) {
   for (size_t i = 0; i <= last; ++i) {
     const Tensor& param = params_[i].tensor;
     const Tensor grad = param.grad();
-    if (grad.defined())
-      update(i, param, grad, i == last ? Tail{true, losses, rng_state(param.device())} : Tail{});
+    if (!grad.defined()) continue;
+    UpdateGroup group = operands(i);
+    group.grad = grad;
+    group.bf16_copy = bf16_copy_of(param);
+    UpdateAttrs attrs = attrs_;
+    attrs.tail = i == last;
+    update_parameter(group, state_, attrs, attrs.tail ? losses : Tensor(),
+        attrs.tail ? rng_state(param.device()) : Tensor());
   }
   count_skipped();
+}
+
+UpdateGroup Optimizer::operands(size_t i) const {
+  const size_t states = row_.used_states(attrs_);
+  const auto slot = [&](size_t k) { return k < states ? slots_[k].tensors[i] : Tensor(); };
+  return {.param = params_[i].tensor,
+      .grad = {},
+      .state1 = slot(0),
+      .state2 = slot(1),
+      .bf16_copy = {},
+      .skipped = row_.counts_steps ? slots_.back().tensors[i] : Tensor()};
+}
+
+Tensor Optimizer::after_step(size_t i, const Tensor& grad) const {
+  const NoGrad no_grad;
+  const auto copied = [](const Tensor& t) { return t.defined() ? copy(t.to(kCpu)) : t; };
+  const auto exact = [](const Tensor& t) {
+    return t.defined() ? cast(copy(t.to(kCpu)), DType::f64) : t;
+  };
+  UpdateGroup group = operands(i);
+  for (Tensor* t : {&group.param, &group.state1, &group.state2}) *t = exact(*t);
+  group.grad = exact(grad);
+  group.skipped = copied(group.skipped);
+  update_parameter(group, copied(state_), attrs_);
+  return group.param;
 }
 
 void Optimizer::zero_grad() {
@@ -143,14 +188,15 @@ void Optimizer::set_steps(int64_t steps) {
   check_outside_step("set_steps");
   const StepState now = read_step_state(state_);
   StepState state{.lr = now.lr};
-  reset_step_state(state, beta1_, beta2_);
+  const auto [beta1, beta2] = betas();
+  reset_step_state(state, beta1, beta2);
   // By the same recurrence as in training, so that the powers are the same bits; those that no
   // longer move need no more of it.
   for (StepState before{.beta1_power = 2};
        state.step < steps &&
        (state.beta1_power != before.beta1_power || state.beta2_power != before.beta2_power);) {
     before = state;
-    advance(state, 0, 0, beta1_, beta2_);
+    advance(state, 0, 0, beta1, beta2);
   }
   state.step = steps;
   state.cursor = now.cursor;
@@ -161,47 +207,48 @@ void Optimizer::set_steps(int64_t steps) {
   next_rates_ = {};
 }
 
-Sgd::Sgd(NamedTensors params, const SgdOptions& options)
-    : Optimizer(std::move(params), options.lr, 0, 0), options_(options) {
-  check_option("Sgd", "momentum", options.momentum, 1);
-  check_option("Sgd", "weight_decay", options.weight_decay);
-  SINTER_CHECK(!options.nesterov || options.momentum > 0, usage,
-      "Sgd: nesterov without momentum: momentum is 0; it must be above 0");
-  if (options.momentum != 0) add_slot("momentum_buffer");
+std::pair<double, double> Optimizer::betas() const {
+  return row_.counts_steps ? std::pair(attrs_.beta1, attrs_.beta2) : std::pair(0.0, 0.0);
 }
 
-void Sgd::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
-  const UpdateAttrs attrs{.momentum = options_.momentum,
-      .weight_decay = options_.weight_decay,
-      .nesterov = options_.nesterov,
-      .tail = tail.is_tail};
-  sgd_update(param, grad, options_.momentum != 0 ? slot(0, i) : Tensor(), bf16_copy_of(param),
-      state(), attrs, tail.losses, tail.rng);
+namespace {
+template <class O>
+std::unique_ptr<Optimizer> make(
+    NamedTensors params, double lr, double weight_decay, double momentum) {
+  O options{.lr = lr};
+  options.weight_decay = weight_decay;
+  if constexpr (requires { options.momentum; }) options.momentum = momentum;
+  return std::make_unique<OptimizerOf<O>>(std::move(params), options);
+}
+template <class O>
+constexpr OptimizerChoice kChoice{
+    O::name, O().lr, O().weight_decay, requires(O options){options.momentum;
+}  // namespace
+, make<O>
+};  // namespace sinter::nn
+}  // namespace
+
+std::span<const OptimizerChoice> optimizers() {
+#define SINTER_ROW(op, signature, Struct) kChoice<Struct##Options>,
+#define SINTER_VARIANT(Struct, Of) kChoice<Struct##Options>,
+  static constexpr OptimizerChoice kChoices[] = {SINTER_OPTIMIZERS(SINTER_ROW, SINTER_VARIANT)};
+#undef SINTER_ROW
+#undef SINTER_VARIANT
+  return kChoices;
 }
 
-Adam::Adam(NamedTensors params, const AdamOptions& options, bool decoupled)
-    : Optimizer(std::move(params), options.lr, options.beta1, options.beta2),
-      options_(options),
-      decoupled_(decoupled) {
-  const char* name = decoupled ? "AdamW" : "Adam";
-  check_option(name, "beta1", options.beta1, 1);
-  check_option(name, "beta2", options.beta2, 1);
-  check_option(name, "eps", options.eps);
-  check_option(name, "weight_decay", options.weight_decay);
-  add_slot("exp_avg");
-  add_slot("exp_avg_sq");
-  add_skipped_steps();
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const OptimizerChoice& choice : optimizers()) names.push_back(choice.name);
+  return names;
 }
 
-void Adam::update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) {
-  const UpdateAttrs attrs{.weight_decay = options_.weight_decay,
-      .beta1 = options_.beta1,
-      .beta2 = options_.beta2,
-      .eps = options_.eps,
-      .decoupled = decoupled_,
-      .tail = tail.is_tail};
-  adam_update(param, grad, slot(0, i), slot(1, i), bf16_copy_of(param), state(), attrs, tail.losses,
-      tail.rng, slot(2, i));
+const OptimizerChoice& optimizer_named(const std::string& name) {
+  const std::vector<std::string> names = optimizer_names();
+  const auto found = std::ranges::find(names, name);
+  SINTER_CHECK(found != names.end(), usage,
+      cat("optimizer: unknown name: ", name, "; allowed ", join(names, ", ")));
+  return optimizers()[size_t(found - names.begin())];
 }
 
 }  // namespace sinter::nn

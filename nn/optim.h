@@ -1,6 +1,7 @@
-// Optimizers: SGD with momentum, Adam, AdamW. The update of each parameter is one op; learning
-// rate, step count and loss sums live in a StepState on the device (ops/optim/step_state.h), which
-// the step's last update advances: nothing of them is baked into a captured step.
+// Optimizers: SGD with momentum, Adam, AdamW, RMSprop, Lion. The update of each parameter is one
+// op; learning rate, step count and loss sums live in a StepState on the device
+// (ops/optim/step_state.h), which the step's last update advances: nothing of them is baked into a
+// captured step.
 //
 //   nn::Adam adam(net.named_parameters(), {.lr = 0.001});
 //   adam.zero_grad();
@@ -8,18 +9,20 @@
 //   backward(losses);
 //   adam.step(losses);
 //
-// The formulas are PyTorch's (ops/optim/update_formulas.h). So is what a step does to a parameter
-// without a gradient: nothing, and Adam does not count the step for it (Note [Steps of a
-// parameter]).
+// Their formulas and options are structs in ops/optim/optimizers.h, as in PyTorch; the classes here
+// follow from them. What a step does to a parameter without a gradient is PyTorch's as well:
+// nothing, and Adam does not count the step for it (Note [Steps of a parameter]).
 //
 // Not thread-safe.
 #pragma once
 
 #include <map>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "nn/named_tensor.h"
-#include "ops/ops.h"
+#include "ops/optim/optimizers.h"
 
 namespace sinter::nn {
 
@@ -56,21 +59,16 @@ class Optimizer {
   NamedTensors state_tensors() const;
   void set_steps(int64_t steps);
 
+  // A parameter as a step would leave it that now found this gradient, in f64 on the CPU. Nothing
+  // is changed.
+  Tensor after_step(size_t i, const Tensor& grad) const;
+  // What its formula is, and the names of its states.
+  const OptimizerRow& row() const { return row_; }
+
  protected:
-  // Throws usage unless every parameter requires grad, stands there once, and there is one at
-  // least.
-  Optimizer(NamedTensors params, double lr, double beta1, double beta2);
-  // What the last update of a step does beyond its own parameter; empty for the others.
-  struct Tail {
-    bool is_tail = false;
-    Tensor losses, rng;
-  };
-  virtual void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) = 0;
-  // One zeroed tensor per parameter, under that name in state_tensors().
-  void add_slot(const std::string& name);
-  // kSkippedSteps: f64[1] per parameter, at how many of the steps done it had no gradient.
-  void add_skipped_steps();
-  const Tensor& slot(size_t which, size_t i) const { return slots_[which].tensors[i]; }
+  // Throws usage unless every parameter requires grad, stands there once, there is one at least,
+  // and all numbers are in their ranges. `class_name` begins messages.
+  Optimizer(NamedTensors params, const char* class_name, double lr, const UpdateAttrs& attrs);
 
  private:
   struct Slot {
@@ -78,59 +76,58 @@ class Optimizer {
     Tensors tensors;
   };
   void write_rates(double lr, const Tensor& next);
+  // One zeroed tensor per parameter, under that name in state_tensors().
+  void add_slot(const std::string& name);
+  // kSkippedSteps: f64[1] per parameter, at how many of the steps done it had no gradient.
+  void add_skipped_steps();
   void count_skipped();
+  // Without the gradient.
+  UpdateGroup operands(size_t i) const;
+  // Of the powers in StepState; 0 of an optimizer that does not ask for them.
+  std::pair<double, double> betas() const;
+
   NamedTensors params_;
+  const OptimizerRow& row_;
+  const UpdateAttrs attrs_;
   std::vector<Slot> slots_;
   Tensor state_, next_rates_;  // next_rates_: what the state points to, or undefined
   Tensor skipped_;             // of all parameters, in one storage; or undefined
   std::map<std::vector<double>, Tensor> skips_;  // what a step adds to it, kept for captured steps
-  double beta1_, beta2_, lr_ = -1;               // lr_: as in the state, without next_rates_
+  double lr_ = -1;                               // as in the state, without next_rates_
 };
 
-struct SgdOptions {
-  double lr = 0.1, momentum = 0.9, weight_decay = 0;
-  bool nesterov = false;
-};
-class Sgd : public Optimizer {
+// A struct of ops/optim/optimizers.h as an optimizer: nn::Adam(params, {.lr = 0.01}).
+template <class Options> class OptimizerOf : public Optimizer {
  public:
-  explicit Sgd(NamedTensors params, const SgdOptions& options = {});
+  explicit OptimizerOf(NamedTensors params, const Options& options = {})
+      : Optimizer(std::move(params), Options::class_name, options.lr, attrs_of(options)) {}
 
  private:
-  void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) override;
-  SgdOptions options_;
+  static UpdateAttrs attrs_of(const Options& options) {
+    Attrs attrs = UpdateAttrs{.optimizer = kind_of(options)};
+    visit_fields(options, [&](auto name, const auto& value) { attrs.set(name, value); });
+    return attrs.as<UpdateAttrs>();
+  }
 };
+#define SINTER_VARIANT(Struct, Of)               \
+  using Struct##Options = sinter::optim::Struct; \
+  using Struct = OptimizerOf<Struct##Options>;
+#define SINTER_ROW(op, signature, Struct) SINTER_VARIANT(Struct, Struct)
+SINTER_OPTIMIZERS(SINTER_ROW, SINTER_VARIANT)
+#undef SINTER_ROW
+#undef SINTER_VARIANT
 
-struct AdamOptions {
-  double lr = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+// What a program asks that lets its user name an optimizer.
+struct OptimizerChoice {
+  const char* name;
+  double lr, weight_decay;  // the usual ones
+  bool has_momentum;
+  std::unique_ptr<Optimizer> (*make)(
+      NamedTensors params, double lr, double weight_decay, double momentum);
 };
-class Adam : public Optimizer {
- public:
-  explicit Adam(NamedTensors params, const AdamOptions& options = {})
-      : Adam(std::move(params), options, false) {}
-
- protected:
-  Adam(NamedTensors params, const AdamOptions& options, bool decoupled);  // decoupled: AdamW
-
- private:
-  void update(size_t i, const Tensor& param, const Tensor& grad, const Tail& tail) override;
-  AdamOptions options_;
-  bool decoupled_;
-};
-struct AdamWOptions {
-  double lr = 0.001, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.01;
-};
-// Adam whose weight decay acts on the weight, not through the gradient (Loshchilov and Hutter
-// 2019).
-class AdamW : public Adam {
- public:
-  explicit AdamW(NamedTensors params, const AdamWOptions& options = {})
-      : Adam(std::move(params),
-            {.lr = options.lr,
-                .beta1 = options.beta1,
-                .beta2 = options.beta2,
-                .eps = options.eps,
-                .weight_decay = options.weight_decay},
-            true) {}
-};
+std::span<const OptimizerChoice> optimizers();
+std::vector<std::string> optimizer_names();
+// By its name; throws usage if there is none.
+const OptimizerChoice& optimizer_named(const std::string& name);
 
 }  // namespace sinter::nn

@@ -22,9 +22,7 @@ PointwiseKernels activation_kernels(size_t) { return {left_out, left_out}; }
   void op(const Call& call) { left_out(call); }
 #define SINTER_NO_KERNEL(...)
 SINTER_STRUCTURED_OPS(SINTER_LEFT_OUT, SINTER_NO_KERNEL)
-#define update multi_tensor_update  // the one function that stands in both lists
 SINTER_FUSED_OPS(SINTER_LEFT_OUT)
-#undef update
 void convolution_with_end(const Call& call, const ProductEnd&) { left_out(call); }
 #undef SINTER_LEFT_OUT
 #undef SINTER_NO_KERNEL

@@ -181,24 +181,47 @@ void renew_bf16_copy(const Tensor& weight, const Tensor& copy);
 Tensor low_precision(const Tensor& weight);
 
 // ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor
-// (ops/optim/step_state.h). The formulas, as in PyTorch: ops/optim/update_formulas.h.
+// (ops/optim/step_state.h).
+// The list of the optimizers: the op that updates one parameter by it, what the op takes, and the
+// struct that is the optimizer, in ops/optim/optimizers.h. VARIANT: the formula and the op of the
+// optimizer above it by other usual numbers.
+#define SINTER_UPDATE_SIGNATURE                                                                 \
+  "param!:f32|f64[..] grad[..] state1![..]? state2![..]? bf16_copy!:bf16[..]? skipped:f64[1]? " \
+  "state!:u8 losses:f32|f64? rng!:i64[3]?"
+#define SINTER_OPTIMIZERS(ROW, VARIANT)                   \
+  ROW(kSgdUpdateOp, SINTER_UPDATE_SIGNATURE, Sgd)         \
+  ROW(kAdamUpdateOp, SINTER_UPDATE_SIGNATURE, Adam)       \
+  VARIANT(AdamW, Adam)                                    \
+  ROW(kRMSpropUpdateOp, SINTER_UPDATE_SIGNATURE, RMSprop) \
+  ROW(kLionUpdateOp, SINTER_UPDATE_SIGNATURE, Lion)
+#define SINTER_NOTHING(...)
+#define SINTER_KIND(op, signature, Struct) Struct,
+enum class OptimizerKind : uint8_t { SINTER_OPTIMIZERS(SINTER_KIND, SINTER_NOTHING) };
+#undef SINTER_KIND
+std::span<const std::string_view> names_of(OptimizerKind);
+
+// What the formulas read of an optimizer's numbers. One that has none of this name adds it here.
 struct UpdateAttrs {
-  double momentum = 0, weight_decay = 0;  // momentum: of SGD
+  // Whose formula an op applies that updates a list of parameters. One that updates a single
+  // parameter is an optimizer's own, and does not ask.
+  OptimizerKind optimizer = OptimizerKind::Adam;
+  double momentum = 0, weight_decay = 0;
   bool nesterov = false;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // of Adam
-  bool decoupled = false;                         // AdamW
-  bool tail = false;  // the last update of a step: advances the StepState, sums the losses
-  SINTER_FIELDS(UpdateAttrs, momentum, weight_decay, nesterov, beta1, beta2, eps, decoupled, tail)
+  double beta1 = 0.9, beta2 = 0.999, alpha = 0.99, eps = 1e-8;
+  bool decoupled = false;  // weight decay acts on the weight, not through the gradient
+  bool tail = false;       // the last update of a step: advances the StepState, sums the losses
+  SINTER_FIELDS(UpdateAttrs, optimizer, momentum, weight_decay, nesterov, beta1, beta2, alpha, eps,
+      decoupled, tail)
 };
-// losses and rng (the dropout counter) are given with tail only; bf16_copy: of param, or
-// undefined; skipped: f64[1], at how many of the steps done param had no update, or undefined.
-void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum,
-    const Tensor& bf16_copy, const Tensor& state, const UpdateAttrs& attrs,
+// One parameter's operands. Of the states those that the optimizer has, in its order; grad is
+// undefined where an op makes it; bf16_copy: of param, or undefined; skipped: f64[1], at how many
+// of the steps done param had no update, or undefined.
+struct UpdateGroup {
+  Tensor param{}, grad{}, state1{}, state2{}, bf16_copy{}, skipped{};
+};
+// By attrs.optimizer. losses and rng (the dropout counter) are given with tail only.
+void update_parameter(const UpdateGroup& group, const Tensor& state, const UpdateAttrs& attrs,
     const Tensor& losses = {}, const Tensor& rng = {});
-void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-    const Tensor& exp_avg_sq, const Tensor& bf16_copy, const Tensor& state,
-    const UpdateAttrs& attrs, const Tensor& losses = {}, const Tensor& rng = {},
-    const Tensor& skipped = {});
 // sum of squares of all elements -> f32[1] (f64 for f64); scale_in_place: x *= min(1, max_norm /
 // sqrt(total)) with total[1] on the device
 Tensor squared_norm(const Tensor& x);
@@ -310,9 +333,6 @@ struct AllReduceAttrs {
 // its kernel (ops/kernels.h); OTHER for a view, which has none, and for an op whose function stands
 // in another row; and what the op takes and gives (ops/signature.h). Declarations and all_ops()
 // follow.
-#define SINTER_UPDATE_SIGNATURE \
-  "param![..] grad[..] state1![..]? state2![..]? bf16_copy!:bf16[..]? skipped:f64[1]? state!:u8 " \
-  "losses:f32|f64? rng!:i64[3]?"
 #define SINTER_STRUCTURED_OPS(OP, OTHER) \
   OP(kLinearOp, linear, "x[.., I] weight[O, I] bias:same|wide[O]? -> y:out=same|wide[.., O]") \
   OP(kMatmulOp, matmul, "a[_, _] b[_, _] -> c:out=same|wide") \
@@ -373,8 +393,7 @@ struct AllReduceAttrs {
   OTHER(kBroadcastToOp, "x:any -> view") \
   OTHER(kLowPrecisionOp, "weight:any -> copy") \
   OTHER(kDetachOp, "x:any -> view") \
-  OP(kSgdUpdateOp, update, SINTER_UPDATE_SIGNATURE) \
-  OTHER(kAdamUpdateOp, SINTER_UPDATE_SIGNATURE) \
+  SINTER_OPTIMIZERS(OTHER, SINTER_NOTHING) \
   OP(kSquaredNormOp, squared_norm, "x -> total:wide[1]") \
   OP(kClipInPlaceOp, clip_in_place, "x! total:float") \
   OTHER(kAllReduceOp, "tensors!..") \
@@ -382,8 +401,8 @@ struct AllReduceAttrs {
 // clang-format on
 template <const OpDef& op> inline constexpr const char* kSignature = nullptr;  // of the list
 #define SINTER_DECLARE_OP(op, ...) extern const OpDef op;
-#define SINTER_DECLARE_OTHER(op, signature) \
-  SINTER_DECLARE_OP(op)                     \
+#define SINTER_DECLARE_OTHER(op, signature, ...) \
+  SINTER_DECLARE_OP(op)                          \
   template <> inline constexpr const char* kSignature<op> = signature;
 #define SINTER_DECLARE_STRUCTURED(op, kernel, signature) SINTER_DECLARE_OTHER(op, signature)
 SINTER_STRUCTURED_OPS(SINTER_DECLARE_STRUCTURED, SINTER_DECLARE_OTHER)

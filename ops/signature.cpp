@@ -35,7 +35,7 @@ class Signature::Match {
       : signature_(signature), op_(op), in_(in), attrs_(attrs) {
     check_presence();
     for (size_t i = in.size(); i-- > 0;) {
-      if (part(i).types == kSame && !part(like_).is_weight) like_ = i;
+      if (part(i).types == kSame && !part(like_).leads) like_ = i;
     }
     same_ = in[like_].dtype();
     check_types();
@@ -71,12 +71,19 @@ class Signature::Match {
     return part(i).repeated ? cat(part(i).name, "[", at, "]") : std::string(part(i).name);
   }
 
+  // "x is f32[2, 3] cpu, ": the first operand, in a message about operand i.
+  std::string beside(size_t i) const {
+    return i > 0 && in_[0].defined() ? cat(name(0), " is ", in_[0].describe(), ", ") : "";
+  }
+
   void check_presence() const {
     for (size_t i = 0; i < in_.size(); ++i) {
       const bool defined = in_[i].defined(), in_place = part(i).in_place;
       if (defined ? !in_place || in_[i].is_contiguous() : part(i).optional) continue;
-      if (in_place) check_writable(op_, name(i), in_[i]);
-      check_defined(op_, name(i), in_[i]);
+      SINTER_CHECK(defined, shape,
+          cat(op_, ": ", beside(i), name(i), " is undefined; ",
+              in_place ? "it is changed in place" : "a tensor is wanted"));
+      check_writable(op_, name(i), in_[i]);
     }
   }
 
@@ -89,11 +96,9 @@ class Signature::Match {
       if (part(i).types & kSame) check_same_dtype(op_, name(like_), like, name(i), t);
       const std::string wanted = allowed(part(i));
       throw Error(Error::Kind::dtype,
-          cat(op_, ": wrong element type: ", name(i), " is ", t.describe(), "; it must be ",
-              wanted),
-          wanted.find(' ') == wanted.npos
-              ? ""
-              : cat("cast(", name(i), ", DType::", wanted.substr(0, wanted.find(' ')), ")"));
+          cat(op_, ": wrong element type: ", beside(i), name(i), " is ", t.describe(),
+              "; it must be ", wanted),
+          hint_for(i, wanted));
     }
     for (int r = 0; r < signature_.results_; ++r) {
       if (result(r).type_attr.empty()) continue;
@@ -102,6 +107,12 @@ class Signature::Match {
               result(r).type_attr, " is ", name_of(type_of(result(r))), ", allowed ",
               allowed(result(r))));
     }
+  }
+  std::string hint_for(size_t i, std::string_view wanted) const {
+    if (part(i).in_place)
+      return in_[i].dtype() == DType::bf16 ? "bf16 training updates an f32 master weight" : "";
+    const size_t end = wanted.find(' ');  // of the first of several
+    return end == wanted.npos ? "" : cat("cast(", name(i), ", DType::", wanted.substr(0, end), ")");
   }
   std::string allowed(const Part& wanted) const {
     std::string out;
@@ -184,7 +195,7 @@ class Signature::Match {
     const int least = p.rank - (p.rest >= 0);
     if (other < 0) {
       throw Error(Error::Kind::shape,
-          cat(from, p.name, " is ", t.describe(), "; ", p.text(), " must ",
+          cat(from, beside(i), p.name, " is ", t.describe(), "; ", p.text(), " must ",
               dim.empty() ? cat("have ", p.rest < 0 ? "" : "at least ", least,
                                 least == 1 ? " dim" : " dims", ", it has ", t.rank())
                           : cat("be [", wanted, "]")));

@@ -5,9 +5,9 @@
 // Each operand, and behind the arrow each result, is a name and then, in this order, if it has it:
 //   !        changed in place, so it must be dense
 //   :TYPE    f32, .., u8, float, any, same or wide, or some: "i32|i64". same, if nothing is said,
-//            is a floating type: that of the operand named weight, else of the first one that has
-//            no TYPE; if all have, it is the first one's type. wide is f32 for bf16, else same.
-//            "out=TYPE" of a result: the attribute `out` says which of these it is.
+//            is a floating type: that of the operand named weight or param, else of the first one
+//            that has no TYPE; if all have, it is the first one's type. wide is f32 for bf16, else
+//            same. "out=TYPE" of a result: the attribute `out` says which of these it is.
 //   [..]     sizes. A capital letter is one size wherever it stands, a digit itself, _ any size.
 //            ".." is any number of dims, the same ones wherever it stands, "*.." their product.
 //            C+ must be at least 1. A word, in a result, is an attribute. Without brackets the
@@ -55,7 +55,7 @@ class Signature {
     std::array<char, 4> kinds{};  // of each dim the first letter: what every call asks
     int rank = 0, rest = -1;      // rest: which of the dims is ".."
     uint32_t types = 0;           // bit t: DType t, then kSame and kWide
-    bool in_place = false, has_shape = false, optional = false, repeated = false, is_weight = false;
+    bool in_place = false, has_shape = false, optional = false, repeated = false, leads = false;
   };
   class Match;
   std::array<Part, 10> parts_{};  // the operands, then the results
@@ -89,7 +89,7 @@ constexpr bool take(std::string_view& text, std::string_view what) {
 constexpr Signature::Part::Part(std::string_view& text) {
   using namespace signature_detail;
   name = take_until(text, "!:[?. ");
-  is_weight = name == "weight";
+  leads = name == "weight" || name == "param";
   in_place = take(text, "!");
   for (bool more = take(text, ":"); more; more = take(text, "|") || take(text, "=")) {
     const std::string_view word = take_until(text, "|=[?. ");

@@ -348,7 +348,7 @@ void add_bench(App& app) {
   flags.word("hidden", bench.widths, "SIZES", "widths H, alike").once = true;
   flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"},
       "bf16: activations and copies of the weights");
-  flags.choice("optimizer", bench.train.optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
+  add_optimizer_flag(flags, bench.train.optimizer.optimizer);
   flags.choice(
       "mode", bench.mode, {"eager,fused", "eager", "fused"}, "what is timed; both give the map");
   add_rules_flag(flags, bench.train.mode.rules);

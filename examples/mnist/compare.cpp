@@ -37,8 +37,8 @@ struct CompareFlags {
 // Note [How far eager and fused may part]
 //   Both take one step from the same weights and draws, and round differently.
 //   Gradients may differ by `limit` times the largest of their tensor: 1e-5 in f32, more where
-//   operands are cut (Comparison::allowed()). The averages of Adam and of momentum are gradients,
-//   the average of squares has twice their relative difference.
+//   operands are cut (Comparison::allowed()). Averages of gradients are gradients, an average of
+//   their squares has twice their relative difference.
 //   A gradient whose terms cancel has rounding to show, and little else: that of a bias, or of a
 //   weight of one element, before batch norm, which takes mean and scale away. If all its elements
 //   part by no more than rounding_of_terms() allows, neither it nor its averages are judged, and
@@ -226,6 +226,29 @@ std::map<std::string, double> ParityCheck::parted_by_rounding(
   return parted;
 }
 
+// Where a weight is before a step, and behind one by gradients that differ by d.
+struct UpdateRange {
+  Tensor before, less, more;
+};
+
+// Of the step that `trainer` is about to take, by the gradients that the eager one had.
+std::vector<UpdateRange> ranges_of_updates(
+    Trainer& trainer, const nn::NamedTensors& gradients, const Parity& parity, double limit) {
+  nn::Optimizer& optimizer = trainer.optimizer();
+  optimizer.set_lr(trainer.lr_of(0));
+  std::vector<UpdateRange> ranges;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const auto& [name, given] = gradients[i];
+    const auto rounding = parity.not_judged.find(name);
+    const double d =
+        rounding == parity.not_judged.end() ? limit * largest(given) : rounding->second;
+    const Tensor gradient = cast(given.to(kCpu), DType::f64);
+    ranges.push_back({copy(optimizer.parameters()[i].tensor.to(kCpu)),
+        optimizer.after_step(i, gradient + -d), optimizer.after_step(i, gradient + d)});
+  }
+  return ranges;
+}
+
 Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact) {
   // Two recorded steps, then all three start the judged step from the state of the eager one.
   for (int i = 0; i < 2; ++i) {
@@ -237,7 +260,6 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
   if (exact) copy_state(*exact, eager);
   Parity parity;
   const Tensor loss = step(eager);
-  parity.loss.see("loss", step(fused), loss);
   step(gradients);
   const nn::NamedTensors ours = gradients_of(gradients), wanted = gradients_of(eager);
   if (exact) {
@@ -245,12 +267,15 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
     step(*exact);
     set_allow_tf32(true);
   }
+  const std::span<const OptimizerState> averages = eager.optimizer().row().states;
   const auto see = [&](Worst& worst, const nn::NamedTensors& a, const nn::NamedTensors& b,
                        Worst* squares = nullptr) {
     for (size_t i = 0; i < b.size(); ++i) {
       const std::string& name = b[i].name;
       if (parity.not_judged.contains(name.substr(name.find('/') + 1))) continue;  // of a state, too
-      const bool square = squares && name.starts_with("exp_avg_sq/");
+      const auto is = [&](const OptimizerState& s) { return name.starts_with(cat(s.name, "/")); };
+      const auto of = std::ranges::find_if(averages, is);
+      const bool square = squares && of != averages.end() && of->degree == 2;
       (square ? *squares : worst).see(name, a[i].tensor, b[i].tensor);
     }
   };
@@ -260,17 +285,16 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
   if (exact) see(parity.f32_gradients, gradients_of(*exact), wanted);
   const double limit = parity.limit(allowed_);
   parity.not_judged = parted_by_rounding(ours, wanted, limit);
+  const std::vector<UpdateRange> ranges = ranges_of_updates(fused, wanted, parity, limit);
+  parity.loss.see("loss", step(fused), loss);
   if (exact) see(parity.f32_state, exact->optimizer().state_tensors(), state);
   see(parity.gradients, ours, wanted);
   see(parity.state, fused.optimizer().state_tensors(), state, &parity.squares);
   see(parity.weights, fused_weights, weights);
   for (size_t i = 0; i < weights.size(); ++i) {
-    const std::string& name = weights[i].name;
-    const Tensor* const average = nn::find(state, "exp_avg/" + name);
-    const auto rounding = parity.not_judged.find(name);
-    parity.updates.see(name, fused_weights[i].tensor, weights[i].tensor,
-        rounding == parity.not_judged.end() ? limit * largest(wanted[i].tensor) : rounding->second,
-        eager.lr_of(0), average ? scale(*average, 1 / (1 - nn::AdamOptions().beta1)) : Tensor());
+    const auto& [before, less, more] = ranges[i];
+    parity.updates.see(
+        weights[i].name, before, fused_weights[i].tensor, weights[i].tensor, less, more);
   }
   return parity;
 }

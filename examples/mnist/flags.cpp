@@ -10,6 +10,7 @@
 
 #include "examples/cli/text.h"
 #include "nn/net.h"
+#include "nn/optim.h"
 
 namespace sinter::mnist {
 namespace {
@@ -101,15 +102,30 @@ void check_flags_of_model(const Flags& flags, const ModelFlags& model) {
   }
 }
 
+// "0.001, sgd 0.1": Adam's number, and that of each optimizer that has another.
+std::string usual_numbers(double nn::OptimizerChoice::*number) {
+  const double usual = nn::optimizer_named("adam").*number;
+  std::string text = fmt::format("{}", usual);
+  for (const nn::OptimizerChoice& choice : nn::optimizers()) {
+    if (choice.*number != usual) text += fmt::format(", {} {}", choice.name, choice.*number);
+  }
+  return text;
+}
+
 // The same of --momentum; a command may be without it.
 void check_momentum(const Flags& flags, const OptimizerFlags& optimizer) {
   const auto given = [](const Flag& flag) {
     return flag.name == "momentum" && flag.source >= Source::file;
   };
-  SINTER_CHECK(optimizer.optimizer == "sgd" || std::ranges::none_of(flags.all(), given), usage,
-      cat("usage: --optimizer ", optimizer.optimizer,
-          " has no use for --momentum, which is for sgd"),
-      "leave it out, or --optimizer sgd");
+  if (std::ranges::none_of(flags.all(), given)) return;
+  std::vector<std::string_view> takers;
+  for (const nn::OptimizerChoice& choice : nn::optimizers()) {
+    if (choice.has_momentum) takers.push_back(choice.name);
+  }
+  SINTER_CHECK(nn::optimizer_named(optimizer.optimizer).has_momentum, usage,
+      cat("usage: --optimizer ", optimizer.optimizer, " has no use for --momentum, which is for ",
+          join(takers)),
+      cat("leave it out, or --optimizer ", takers[0]));
 }
 
 }  // namespace
@@ -203,20 +219,25 @@ void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer) {
   add_step_flags(flags, optimizer);
 }
 
+void add_optimizer_flag(Flags& flags, std::string& optimizer) {
+  flags.choice("optimizer", optimizer, nn::optimizer_names(), "");
+}
+
 void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.topic("optimizer");
   flags.number("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
   flags.number(
       "accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
   flags.number("eval-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
-  flags.choice("optimizer", optimizer.optimizer, {"adam", "adamw", "sgd"}, "");
+  add_optimizer_flag(flags, optimizer.optimizer);
   flags.number("lr", optimizer.lr, 0, 1e6, "learning rate; the peak of a schedule").standard =
-      "adam 0.001, sgd 0.1";
+      usual_numbers(&nn::OptimizerChoice::lr);
   Flag& momentum = flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
   momentum.get = [&optimizer, get = momentum.get] {  // what adam has no use for is not written
-    return optimizer.optimizer == "sgd" ? get() : "";
+    return nn::optimizer_named(optimizer.optimizer).has_momentum ? get() : "";
   };
-  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "").standard = "0, adamw 0.01";
+  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "").standard =
+      usual_numbers(&nn::OptimizerChoice::weight_decay);
   flags.choice("schedule", optimizer.schedule, {"constant", "cosine", "step", "onecycle"},
       "of the learning rate");
   flags
@@ -318,8 +339,9 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
             join(hidden, ",")),
         fmt::format("--hidden {}", hidden[0]));
   }
-  if (!optimizer.lr) optimizer.lr = default_lr(optimizer.optimizer);
-  if (!optimizer.weight_decay) optimizer.weight_decay = default_weight_decay(optimizer.optimizer);
+  const nn::OptimizerChoice& choice = nn::optimizer_named(optimizer.optimizer);
+  if (!optimizer.lr) optimizer.lr = choice.lr;
+  if (!optimizer.weight_decay) optimizer.weight_decay = choice.weight_decay;
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
     const Device device = choose_device(train.common->device).first;
@@ -327,11 +349,6 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
         cat("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
         "--dtype f32, or --dtype bf16");
   }
-}
-
-double default_lr(const std::string& optimizer) { return optimizer == "sgd" ? 0.1 : 0.001; }
-double default_weight_decay(const std::string& optimizer) {
-  return optimizer == "adamw" ? 0.01 : 0;
 }
 
 bool cpu_has(std::string_view feature) {

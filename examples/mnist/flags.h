@@ -112,6 +112,7 @@ struct TrainFlags {
 void add_data_flags(Flags& flags, DataFlags& data);
 void add_model_flags(Flags& flags, ModelFlags& model);
 void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer);
+void add_optimizer_flag(Flags& flags, std::string& optimizer);  // --optimizer alone
 void add_step_flags(Flags& flags,
     OptimizerFlags& optimizer);  // those of the optimizer but for --epochs and --steps
 void add_mode_flags(Flags& flags, ModeFlags& mode);
@@ -126,8 +127,6 @@ void resolve_step(const Flags& flags, TrainFlags& train);  // the same without t
 // The flags of --preset NAME, of those that preset_names() lists.
 FlagValues preset(const std::string& name, const CommonFlags& common);
 std::vector<std::string> preset_names();
-double default_lr(const std::string& optimizer);
-double default_weight_decay(const std::string& optimizer);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
 }  // namespace sinter::mnist

@@ -279,7 +279,7 @@ std::string Run::steps_text(std::optional<int64_t> planned) const {
 // To be tried where the loss has run away: the optimizer's usual one, or less where it was no
 // larger.
 std::string Run::smaller_lr() const {
-  const double lr = *flags.optimizer.lr, usual = default_lr(flags.optimizer.optimizer);
+  const double lr = *flags.optimizer.lr, usual = nn::optimizer_named(flags.optimizer.optimizer).lr;
   return lr > 2 * usual ? fmt::format("{} (the default of {})", usual, flags.optimizer.optimizer)
                         : fmt::format("{:.1g}", lr / 3);
 }

@@ -20,16 +20,9 @@ namespace {
 
 std::unique_ptr<nn::Optimizer> make_optimizer(
     const OptimizerFlags& flags, const nn::Module& model) {
-  const double lr = flags.lr.value(),
-               decay = flags.weight_decay.value_or(default_weight_decay(flags.optimizer));
-  if (flags.optimizer == "sgd")
-    return std::make_unique<nn::Sgd>(model.named_parameters(),
-        nn::SgdOptions{.lr = lr, .momentum = flags.momentum, .weight_decay = decay});
-  if (flags.optimizer == "adamw")
-    return std::make_unique<nn::AdamW>(
-        model.named_parameters(), nn::AdamWOptions{.lr = lr, .weight_decay = decay});
-  return std::make_unique<nn::Adam>(
-      model.named_parameters(), nn::AdamOptions{.lr = lr, .weight_decay = decay});
+  const nn::OptimizerChoice& choice = nn::optimizer_named(flags.optimizer);
+  return choice.make(model.named_parameters(), flags.lr.value(),
+      flags.weight_decay.value_or(choice.weight_decay), flags.momentum);
 }
 
 std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {

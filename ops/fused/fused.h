@@ -67,10 +67,10 @@ struct ConvNormActAttrs {
 
 // weight_grad_update: weight and bias gradients applied as they are made, no gradient in memory. In
 // place; no outputs. Of each layer 12 inputs:
-//   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its state (momentum; or exp_avg, exp_avg_sq)
-//   5 its bf16 copy  6 its skipped steps  7 b[O]  8, 9 its state  10 its bf16 copy  11 its skipped
+//   0 dy[B, O]  1 x[B, I]  2 W[O, I]  3, 4 its states, as many as there are
+//   5 its bf16 copy  6 its skipped steps  7 b[O]  8, 9 its states  10 its bf16 copy  11 its skipped
 // then those of the step (ops/optim/update.h). Absent ones are undefined. UpdateAttrs.
-inline constexpr size_t kLayerOperands = 12, kLayerState2 = 4;
+inline constexpr size_t kLayerOperands = 12;
 
 // multi_tensor_update: the plain updates of a list of parameters (ops/optim/update.h).
 

@@ -45,9 +45,6 @@ std::string limit(Operands in, const Attrs&) {
         return cat("the state of a bias without the bias: it is ", layer[i].describe());
     }
     if (layer[kDy].dtype() != in[kDy].dtype()) return "element types differ from layer to layer";
-    if (weight_of(layer).adam() != weight_of(in).adam() ||
-        (!absent && bias_of(layer).adam() != weight_of(in).adam()))
-      return "optimizers differ: all have a second state (Adam), or none has";
   }
   return "";
 }
@@ -66,13 +63,14 @@ Tensors infer(Operands in, const Attrs& attrs) {
 
 Cost cost(Operands in, Operands, const Attrs& attrs) {
   const auto& a = attrs.as<UpdateAttrs>();
+  const OptimizerRow& row = optimizer_row(a.optimizer);
   Cost c;
   for (size_t l = 0; l < layers_in(in); ++l) {
     const Operands layer = layer_at(in, l);
     c += cost_of(2 * layer[kDy].size(0) * layer[kWeight].numel(), layer.first(2), {}) +
-         group_cost(weight_of(layer), a);
+         group_cost(row, weight_of(layer), a);
     if (layer[kBias].defined())
-      c += Cost{.flops = layer[kDy].numel()} + group_cost(bias_of(layer), a);
+      c += Cost{.flops = layer[kDy].numel()} + group_cost(row, bias_of(layer), a);
   }
   return c;
 }
@@ -85,7 +83,7 @@ void run_tiles(
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
   const UpdateGroup of_weight = weight_of(layer), of_bias = bias_of(layer);
   const UpdatePointers<float> w(of_weight), bias(of_bias);
-  with_update<float>(of_weight.adam(), attrs, state, [&](const auto& step_of) {
+  with_update<float>(attrs.optimizer, attrs, state, [&](const auto& step_of) {
     const auto step = step_of(of_weight), bias_step = step_of(of_bias);
     for_product_tiles(
         {.m = outs,
@@ -126,7 +124,7 @@ void run_whole(
   multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
   column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
   const UpdateGroup of_weight = weight_of(layer);
-  with_update<V>(of_weight.adam(), attrs, state, [&](const auto& step_of) {
+  with_update<V>(attrs.optimizer, attrs, state, [&](const auto& step_of) {
     const UpdatePointers<V> w(of_weight);
     const auto step = step_of(of_weight);
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
@@ -150,7 +148,7 @@ void cpu(const Call& call) {
       visit_float(dtype, [&]<class T>(T) { run_whole<T>(layer, x, attrs, end.step()); });
     }
   }
-  end.finish(attrs, call.in[kWeight + 2].defined());  // a second state: Adam
+  end.finish(optimizer_row(attrs.optimizer), attrs);
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {

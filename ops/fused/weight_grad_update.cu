@@ -1,5 +1,5 @@
 // weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in a fixed
-// order, applied by the optimizer's formula (ops/optim/update_formulas.h) as they are made: no
+// order, applied by the optimizer's formula (ops/optim/optimizers.h) as they are made: no
 // gradient in memory. One launch for all layers, whose operands travel as an argument: the blocks
 // are a list of tiles, layer after layer. A block owns a tile of W and its state, those of column
 // tile 0 the bias and its state, so every parameter has one owner. Reads dy and x once per tile
@@ -41,7 +41,7 @@ template <class V, class Step> struct UpdateFromSums {
   SINTER_DEVICE_FN void load(int64_t i, int64_t j, Read& read) const {
     read.p = to.weight.load(i, j);
     if (to.state1) read.s1 = to.state1.load(i, j);
-    if (Step::kAdam) read.s2 = to.state2.load(i, j);
+    if (Step::kStates > 1) read.s2 = to.state2.load(i, j);
   }
   template <class Count>
   SINTER_DEVICE_FN void operator()(
@@ -53,12 +53,12 @@ template <class V, class Step> struct UpdateFromSums {
       for (int q = 0; q < kGroup; ++q) {
         p[q] = count.p[q];
         if (to.state1) s1[q] = count.s1[q];
-        if (Step::kAdam) s2[q] = count.s2[q];
+        if (Step::kStates > 1) s2[q] = count.s2[q];
       }
     } else {
       to.weight.load(i, j, count, p);
       if (to.state1) to.state1.load(i, j, count, s1);
-      if (Step::kAdam) to.state2.load(i, j, count, s2);
+      if (Step::kStates > 1) to.state2.load(i, j, count, s2);
     }
     const Step step = step_of<Step>(scalars, end, attrs);
     SINTER_UNROLL
@@ -66,7 +66,7 @@ template <class V, class Step> struct UpdateFromSums {
       p[q] = update_one(step, p[q], grad[q], s1[q], s2[q], bool(to.state1));
     to.weight.store(i, j, count, p);
     if (to.state1) to.state1.store(i, j, count, s1);
-    if (Step::kAdam) to.state2.store(i, j, count, s2);
+    if (Step::kStates > 1) to.state2.store(i, j, count, s2);
     if (to.bf16_copy) to.bf16_copy.store(i, j, count, p);
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, V grad) const {
@@ -114,29 +114,31 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
       TileAt{tile / layer.columns, tile % layer.columns, share, (block - share) / split.shares});
 }
 
-template <class V, template <class> class Step, Layout kDy, Layout kX>
+template <class V, class O, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, is_whole(kX) ? 2 : 1)
 weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+  using Step = typename O::template Step<V>;
   if (!makes_next_state(attrs))
     with_tile_of_list<V, FfmaShared<V>>(
         layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
           ffma_product<kDy, kX>(Product<V>(layer.product),
-              UpdateFromSums<V, Step<V>>(layer.to, step, attrs), split, tile);
+              UpdateFromSums<V, Step>(layer.to, step, attrs), split, tile);
         });
-  finish_step<Step<V>>(step, attrs);
+  finish_step<Step>(step, attrs);
 }
 
-template <class T, template <class> class Step, Layout kDy, Layout kX>
+template <class T, class O, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using V = float;
+  using Step = typename O::template Step<V>;
   if (!makes_next_state(attrs))
     with_tile_of_list<T, MmaTiles<T>>(
         layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
           mma_product<kDy, kX>(Product<T>(layer.product),
-              UpdateFromSums<V, Step<V>>(layer.to, step, attrs), split, tile);
+              UpdateFromSums<V, Step>(layer.to, step, attrs), split, tile);
         });
-  finish_step<Step<V>>(step, attrs);
+  finish_step<Step>(step, attrs);
 }
 
 namespace {
@@ -168,7 +170,7 @@ template <int kRows, class T> Grid list_blocks(UpdatedLayers<T>& layers, bool ta
   return {blocks + tail};
 }
 
-template <class T, template <class> class Step>
+template <class T, class O>
 void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const UpdateAttrs& attrs) {
   // dy of the last layer has as many columns as there are classes.
   constexpr Layout kRagged = Layout::ragged_outer, kOuter = Layout::along_outer,
@@ -182,9 +184,9 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
       constexpr size_t kBytes = sizeof(LayerShared<T, MmaTiles<T>>);
       const Grid grid = list_blocks<kTile>(layers, attrs.tail);
       if (usual)
-        return launch<weight_grad_update_mma_64x64<T, Step, kRagged, kOuter>>(
+        return launch<weight_grad_update_mma_64x64<T, O, kRagged, kOuter>>(
             grid, kMmaThreads, kBytes, layers, step, attrs);
-      return launch<weight_grad_update_mma_64x64<T, Step, kEither, kEither>>(
+      return launch<weight_grad_update_mma_64x64<T, O, kEither, kEither>>(
           grid, kMmaThreads, kBytes, layers, step, attrs);
     }
   }
@@ -192,9 +194,9 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
     constexpr size_t kBytes = sizeof(LayerShared<T, FfmaShared<T>>);
     const Grid grid = list_blocks<kFfmaRows>(layers, attrs.tail);
     if (usual)
-      return launch<weight_grad_update_ffma_16x64<T, Step, kKnown<T, kRagged>, kKnown<T, kOuter>>>(
+      return launch<weight_grad_update_ffma_16x64<T, O, kKnown<T, kRagged>, kKnown<T, kOuter>>>(
           grid, kFfmaThreads<T>, kBytes, layers, step, attrs);
-    launch<weight_grad_update_ffma_16x64<T, Step, kEither, kEither>>(
+    launch<weight_grad_update_ffma_16x64<T, O, kEither, kEither>>(
         grid, kFfmaThreads<T>, kBytes, layers, step, attrs);
   }
 }
@@ -206,7 +208,7 @@ void weight_grad_update(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     UpdateAttrs attrs = call.as<UpdateAttrs>();
     const UpdateStep step = update_step(UpdateEnd(call.in));
-    const bool tail = attrs.tail, adam = call.in[kLayerState2].defined();
+    const bool tail = attrs.tail;
     size_t at = 0;
     do {
       UpdatedLayers<T> layers;
@@ -219,11 +221,8 @@ void weight_grad_update(const Call& call) {
       }
       attrs.tail = tail && at == count;
       if (layers.count == 0 && !attrs.tail) return;
-      if (adam) {
-        launch_layers<T, AdamStep>(layers, step, attrs);
-      } else {
-        launch_layers<T, SgdStep>(layers, step, attrs);
-      }
+      with_optimizer(
+          attrs.optimizer, [&]<class O>(O) { launch_layers<T, O>(layers, step, attrs); });
     } while (at < count);
   });
 }

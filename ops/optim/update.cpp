@@ -1,7 +1,7 @@
-// The optimizers' updates, in place: sgd_update, adam_update (Kingma and Ba, arXiv 1412.6980;
-// AdamW: Loshchilov and Hutter, arXiv 1711.05101) of one parameter, and multi_tensor_update of all
-// parameters of a step at once. One mechanism: the first two are lists of one. The last update of a
-// step (tail) advances the StepState. Adam reads 16 and writes 12 bytes per f32 parameter.
+// The optimizers' updates, in place: of one parameter an op for each optimizer, and
+// multi_tensor_update of all parameters of a step at once. One mechanism: one parameter is a list
+// of one. The last update of a step (tail) advances the StepState. Adam reads 16 and writes 12
+// bytes per f32 parameter.
 #include "ops/optim/update.h"
 
 #include <algorithm>
@@ -18,78 +18,74 @@ bool update_writes(size_t i, size_t n) {
   return i + kStepOperands < n ? operand != kGrad && operand != kSkipped : i != n - 2;
 }
 
+std::string names_of_states(const OptimizerRow& row, const UpdateAttrs& attrs) {
+  std::string names;
+  for (const OptimizerState& state : row.states.first(row.used_states(attrs)))
+    names += cat(names.empty() ? "" : ", ", state.name);
+  return names.empty() ? "none" : names;
+}
+
 // What the signature of one parameter's update cannot say.
-void check_group(const char* op, const UpdateGroup& group, const UpdateAttrs& attrs) {
-  const Tensor& param = group.param;
-  SINTER_CHECK(param.dtype() == DType::f32 || param.dtype() == DType::f64, dtype,
-      cat(op, ": wrong element type: param is ", param.describe(), "; it must be f32 or f64"),
-      "bf16 training updates an f32 master weight");
-  SINTER_CHECK(group.adam() || !group.skipped.defined(), shape,
-      cat(op, ": only Adam counts skipped steps: param is ", param.describe(), ", skipped is ",
-          group.skipped.describe(), "; it must be undefined"));
-  const bool wants_state1 = group.adam() || attrs.momentum != 0;
-  SINTER_CHECK(wants_state1 == group.state1.defined(), shape,
-      cat(op, ": momentum and its buffer go together: param is ", param.describe(), ", buffer is ",
-          group.state1.describe(), "; momentum is ", attrs.momentum));
+void check_group(
+    const char* op, const OptimizerRow& row, const UpdateGroup& group, const UpdateAttrs& attrs) {
+  const size_t used = row.used_states(attrs);
+  SINTER_CHECK(group.state1.defined() == (used > 0) && group.state2.defined() == (used > 1), shape,
+      cat(op, ": wrong states: ",
+          describe({{"param", &group.param}, {row.states[0].name, &group.state1},
+              {row.states.size() > 1 ? row.states[1].name : "a second state", &group.state2}}),
+          "; the states of ", row.name,
+          row.may_lack_states ? cat(" with momentum ", attrs.momentum) : "", ": ",
+          names_of_states(row, attrs)));
+  SINTER_CHECK(row.counts_steps || !group.skipped.defined(), shape,
+      cat(op, ": skipped steps are not counted: ",
+          describe({{"param", &group.param}, {"skipped", &group.skipped}}), "; of ", row.name,
+          " it must be undefined"));
 }
 
-void check_groups(const char* op, Operands in, const Attrs& attrs) {
-  check_step(op, UpdateEnd(in), attrs.as<UpdateAttrs>());
-  for (size_t i = 0; i < update_groups(in.size()); ++i) {
-    const UpdateGroup group = update_group(in, i);
-    check_group(op, group, attrs.as<UpdateAttrs>());
-    check_same_dtype(op, "the first parameter", in[kParam], "a later one", group.param);
-    SINTER_CHECK(group.adam() == in[kState2].defined(), shape,
-        cat(op, ": optimizers differ: ",
-            describe({{"the first", &in[kParam]}, {"a later one", &group.param}}),
-            "; all have a second state (Adam), or none has"));
-  }
-}
-
-void check_sgd(Operands in, const Attrs& attrs) {
-  SINTER_CHECK(!in[kState2].defined(), shape,
-      cat("sgd_update: only Adam has a second state: it is ", in[kState2].describe(),
-          "; it must be undefined"));
-  check_groups("sgd_update", in, attrs);
-}
-void check_adam(Operands in, const Attrs& attrs) {
-  SINTER_CHECK(in[kState1].defined() && in[kState2].defined(), shape,
-      cat("adam_update: a state is undefined: ",
-          describe(
-              {{"param", &in[kParam]}, {"exp_avg", &in[kState1]}, {"exp_avg_sq", &in[kState2]}}),
-          "; Adam has both"));
-  check_groups("adam_update", in, attrs);
+template <class O> void check_one(Operands in, const Attrs& attrs) {
+  const auto& a = attrs.as<UpdateAttrs>();
+  check_step(O::update_name, UpdateEnd(in), a);
+  check_group(O::update_name, optimizer_row(kind_of(O())), update_group(in, 0), a);
 }
 Tensors infer_multi(Operands in, const Attrs& attrs) {
   const char* op = "multi_tensor_update";
+  const auto& a = attrs.as<UpdateAttrs>();
   SINTER_CHECK(in.size() % kGroupOperands == kStepOperands, shape,
       cat(op, ": ", in.size(), " inputs given; it takes ", +kGroupOperands, " per parameter and ",
           kStepOperands, " more"));
+  check_step(op, UpdateEnd(in), a);
   for (size_t i = 0; i < update_groups(in.size()); ++i) {
     const Operands group = in.subspan(i * kGroupOperands, kGroupOperands);
     Tensors one(group.begin(), group.end());
     one.insert(one.end(), in.end() - kStepOperands, in.end());
     kAdamUpdateOp.signature.check(op, one, attrs);
+    check_group(op, optimizer_row(a.optimizer), update_group(in, i), a);
+    check_same_dtype(op, "the first parameter", in[kParam], "a later one", group[kParam]);
   }
-  check_groups(op, in, attrs);
   return {};
 }
 
-Cost update_cost(Operands in, Operands, const Attrs& attrs) {
+Cost cost_of_groups(const OptimizerRow& row, Operands in, const Attrs& attrs) {
   Cost cost;
   for (size_t i = 0; i < update_groups(in.size()); ++i)
-    cost += group_cost(update_group(in, i), attrs.as<UpdateAttrs>());
+    cost += group_cost(row, update_group(in, i), attrs.as<UpdateAttrs>());
   return cost;
 }
+template <class O> Cost cost_of_one(Operands in, Operands, const Attrs& attrs) {
+  return cost_of_groups(optimizer_row(kind_of(O())), in, attrs);
+}
+Cost cost_of_multi(Operands in, Operands, const Attrs& attrs) {
+  return cost_of_groups(optimizer_row(attrs.as<UpdateAttrs>().optimizer), in, attrs);
+}
 
-template <class V> void update_typed(const Call& call, bool adam) {
+template <class V> void update_typed(const Call& call, const OptimizerRow& row) {
   const size_t groups = update_groups(call.in.size());
   const auto units = [&](size_t i) {
     return (call.in[i * kGroupOperands + kParam].numel() + kUnit - 1) / kUnit;
   };
   int64_t total = 0;
   for (size_t i = 0; i < groups; ++i) total += units(i);
-  const int64_t bytes = kUnit * (adam ? 7 : 5) * int64_t(sizeof(V));
+  const int64_t bytes = kUnit * int64_t((3 + 2 * row.states.size()) * sizeof(V));
   // A thread takes its share of every tensor, as it does of a weight gradient's rows and of the
   // next step's product: what it needs is in its own core's cache.
   const auto update_units = [&](const auto& step_of, int64_t begin, int64_t end) {
@@ -102,20 +98,21 @@ template <class V> void update_typed(const Call& call, bool adam) {
           step_of(group), from, group.grad.template data<V>() + from, to - from);
     }
   };
-  with_update<V>(adam, call.as<UpdateAttrs>(), UpdateEnd(call.in).step(), [&](const auto& step_of) {
+  const StepState& state = UpdateEnd(call.in).step();
+  with_update<V>(row.kind, call.as<UpdateAttrs>(), state, [&](const auto& step_of) {
     parallel_for(total, grain_of(bytes),
         [&](int64_t begin, int64_t end) { update_units(step_of, begin, end); });
   });
 }
 
 void update_cpu(const Call& call) {
-  const bool adam = call.in[kState2].defined();
+  const OptimizerRow& row = optimizer_of(call);
   if (call.in[kParam].dtype() == DType::f64) {
-    update_typed<double>(call, adam);
+    update_typed<double>(call, row);
   } else {
-    update_typed<float>(call, adam);
+    update_typed<float>(call, row);
   }
-  UpdateEnd(call.in).finish(call.as<UpdateAttrs>(), adam);
+  UpdateEnd(call.in).finish(row, call.as<UpdateAttrs>());
 }
 
 Tensors multi_reference(Operands in, const Attrs& attrs) {
@@ -126,42 +123,64 @@ Tensors multi_reference(Operands in, const Attrs& attrs) {
   return {};
 }
 
-constexpr OpDef update_op(profiler::StaticName name, Formula formula, Signature signature,
-    void (*check)(Operands, const Attrs&)) {
+constexpr OpDef update_op(profiler::StaticName name, Formula formula, Signature signature) {
   return {.name = name,
       .formula = formula,
       .signature = signature,
       .min_inputs = kGroupOperands + kStepOperands,
       .attrs = attr_type<UpdateAttrs>(),
-      .check = check,
-      .cost = update_cost,
       .cpu = update_cpu,
       SINTER_KERNELS(update),
       .writes_of = update_writes,
       .strided_of = update_writes};
 }
+template <class O> constexpr OpDef update_op_of(Signature signature) {
+  OpDef op = update_op(profiler::StaticName(O::update_name), O::formula, signature);
+  op.check = check_one<O>;
+  op.cost = cost_of_one<O>;
+  return op;
+}
+
+#define SINTER_ROW(op, signature, Struct)                                                         \
+  {OptimizerKind::Struct, optim::Struct::name, &op, optim::Struct::states,                        \
+      MayLackStates<optim::Struct::Step<float>, float>, optim::Struct::Step<float>::kCountsSteps, \
+      optim::Struct::has_sign, optim::Struct::flops},
+constexpr OptimizerRow kRows[] = {SINTER_OPTIMIZERS(SINTER_ROW, SINTER_NOTHING)};
+#undef SINTER_ROW
 
 }  // namespace
 
-const OpDef kSgdUpdateOp = update_op("sgd_update",
-    "buffer = momentum buffer + g, p -= lr buffer; without momentum p -= lr g",
-    kSignature<kSgdUpdateOp>, check_sgd);
-const OpDef kAdamUpdateOp = update_op("adam_update",
-    "m += (1 - b1)(g - m), v = b2 v + (1 - b2) g^2, p -= lr m' / (sqrt(v') + eps), m' = m / (1 - "
-    "b1^t), v' = v / (1 - b2^t)",
-    kSignature<kAdamUpdateOp>, check_adam);
+#define SINTER_UPDATE_OP(op, signature, Struct) \
+  const OpDef op = update_op_of<optim::Struct>(kSignature<op>);
+SINTER_OPTIMIZERS(SINTER_UPDATE_OP, SINTER_NOTHING)
+#undef SINTER_UPDATE_OP
+
 const OpDef kMultiTensorUpdateOp = [] {
-  OpDef op = update_op(
-      "multi_tensor_update", "the update of one parameter, for a list of them", {}, nullptr);
+  OpDef op =
+      update_op("multi_tensor_update", "the update of one parameter, for a list of them", {});
   op.max_inputs = (1 << 17) * int(kGroupOperands) + int(kStepOperands);
   op.infer = infer_multi;
+  op.cost = cost_of_multi;
   op.reference = multi_reference;
   return op;
 }();
 
-void UpdateEnd::finish(const UpdateAttrs& attrs, bool adam) const {
+const OptimizerRow& optimizer_row(OptimizerKind kind) { return kRows[size_t(kind)]; }
+const OptimizerRow* optimizer_of(const OpDef& op) {
+  const auto* row = std::ranges::find(kRows, &op, &OptimizerRow::op);
+  return row == std::end(kRows) ? nullptr : row;
+}
+std::span<const std::string_view> names_of(OptimizerKind) {
+#define SINTER_NAME(op, signature, Struct) optim::Struct::name,
+  static constexpr std::string_view kNames[] = {SINTER_OPTIMIZERS(SINTER_NAME, SINTER_NOTHING)};
+#undef SINTER_NAME
+  return kNames;
+}
+
+void UpdateEnd::finish(const OptimizerRow& row, const UpdateAttrs& attrs) const {
   if (!attrs.tail) return;
-  advance_step_state(step(), losses, rng, adam ? attrs.beta1 : 0, adam ? attrs.beta2 : 0);
+  const bool counts = row.counts_steps;
+  advance_step_state(step(), losses, rng, counts ? attrs.beta1 : 0, counts ? attrs.beta2 : 0);
 }
 
 void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs) {
@@ -171,8 +190,8 @@ void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs) 
           describe({{"losses", &end.losses}, {"rng", &end.rng}}), "; tail is 0"));
 }
 
-Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs) {
-  Cost cost{.flops = update_flops(attrs, group.adam()) * group.param.numel()};
+Cost group_cost(const OptimizerRow& row, const UpdateGroup& group, const UpdateAttrs& attrs) {
+  Cost cost{.flops = row.flops(attrs) * group.param.numel()};
   for (const Tensor* t : {&group.param, &group.state1, &group.state2}) {
     cost.bytes_read += bytes_of(*t);
     cost.bytes_written += bytes_of(*t);
@@ -182,29 +201,27 @@ Cost group_cost(const UpdateGroup& group, const UpdateAttrs& attrs) {
   return cost;
 }
 
+namespace {
+// attrs of an op of one parameter: it does not ask whose formula is meant.
+void apply_update(const UpdateGroup& g, const Tensor& state, UpdateAttrs attrs,
+    const Tensor& losses, const Tensor& rng) {
+  const OpDef& op = *optimizer_row(attrs.optimizer).op;
+  attrs.optimizer = UpdateAttrs().optimizer;
+  apply(
+      op, {g.param, g.grad, g.state1, g.state2, g.bf16_copy, g.skipped, state, losses, rng}, attrs);
+}
+}  // namespace
+
 void reference_update(
     const UpdateGroup& group, const UpdateEnd& end, const UpdateAttrs& attrs, bool tail) {
   UpdateAttrs own = attrs;
   own.tail = tail;
-  apply(group.adam() ? kAdamUpdateOp : kSgdUpdateOp,
-      {group.param, group.grad, group.state1, group.state2, group.bf16_copy, group.skipped,
-          end.state, tail ? end.losses : Tensor(), tail ? end.rng : Tensor()},
-      own);
+  apply_update(group, end.state, own, tail ? end.losses : Tensor(), tail ? end.rng : Tensor());
 }
 
-void sgd_update(const Tensor& param, const Tensor& grad, const Tensor& momentum,
-    const Tensor& bf16_copy, const Tensor& state, const UpdateAttrs& attrs, const Tensor& losses,
-    const Tensor& rng) {
-  apply(kSgdUpdateOp, {param, grad, momentum, Tensor(), bf16_copy, Tensor(), state, losses, rng},
-      attrs);
-  if (attrs.tail && rng.defined()) restart_random_ops();
-}
-
-void adam_update(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
-    const Tensor& exp_avg_sq, const Tensor& bf16_copy, const Tensor& state,
-    const UpdateAttrs& attrs, const Tensor& losses, const Tensor& rng, const Tensor& skipped) {
-  apply(kAdamUpdateOp, {param, grad, exp_avg, exp_avg_sq, bf16_copy, skipped, state, losses, rng},
-      attrs);
+void update_parameter(const UpdateGroup& group, const Tensor& state, const UpdateAttrs& attrs,
+    const Tensor& losses, const Tensor& rng) {
+  apply_update(group, state, attrs, losses, rng);
   if (attrs.tail && rng.defined()) restart_random_ops();
 }
 

@@ -29,16 +29,11 @@ SINTER_DEVICE_FN void update_chunk_of_block(
   update_elements(step_of<Step>(scalars, step, attrs), table.of[i], begin,
       begin + table.chunk < n ? begin + table.chunk : n);
 }
-template <class V, int N>
-SINTER_KERNEL multi_tensor_update_sgd(UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
-  if (!makes_next_state(attrs)) update_chunk_of_block<SgdStep<V>>(table, step, attrs);
-  finish_step<SgdStep<V>>(step, attrs);
-}
-template <class V, int N>
-SINTER_KERNEL multi_tensor_update_adam(
-    UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
-  if (!makes_next_state(attrs)) update_chunk_of_block<AdamStep<V>>(table, step, attrs);
-  finish_step<AdamStep<V>>(step, attrs);
+template <class O, class V, int N>
+SINTER_KERNEL multi_tensor_update(UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
+  using Step = typename O::template Step<V>;
+  if (!makes_next_state(attrs)) update_chunk_of_block<Step>(table, step, attrs);
+  finish_step<Step>(step, attrs);
 }
 
 namespace {
@@ -53,7 +48,7 @@ template <class V, int N> void launch_updates(const Call& call) {
     elements += parameters.back().n;
   }
   UpdateAttrs attrs = call.as<UpdateAttrs>();
-  const bool tail = attrs.tail, adam = call.in[kState2].defined();
+  const bool tail = attrs.tail;
   const UpdateStep step = update_step(UpdateEnd(call.in));
   size_t at = 0;
   do {
@@ -69,11 +64,9 @@ template <class V, int N> void launch_updates(const Call& call) {
     if (blocks == 0 && !attrs.tail) return;
     const Grid grid{blocks + attrs.tail};
     const size_t bytes = attrs.tail ? sizeof(TailShared) : 0;
-    if (adam) {
-      launch<multi_tensor_update_adam<V, N>>(grid, kUpdateThreads, bytes, table, step, attrs);
-    } else {
-      launch<multi_tensor_update_sgd<V, N>>(grid, kUpdateThreads, bytes, table, step, attrs);
-    }
+    with_optimizer(optimizer_of(call).kind, [&]<class O>(O) {
+      launch<multi_tensor_update<O, V, N>>(grid, kUpdateThreads, bytes, table, step, attrs);
+    });
   } while (at < parameters.size());
 }
 

@@ -1,5 +1,5 @@
 // What the kernels of optimizer updates share, plain and fused: operands, the walk over a block's
-// elements with the formulas of ops/optim/update_formulas.h, and the tail of a step, which
+// elements with the formulas of ops/optim/optimizers.h, and the tail of a step, which
 // sums the row losses and advances the StepState. Every element has one owner, so the weights have
 // the same bits as the CPU's.
 #pragma once
@@ -51,7 +51,7 @@ template <class Step>
 SINTER_DEVICE_FN StepScalars scalars_of(const In<double>& skipped, const UpdateStep& step) {
   const auto at = [&](size_t offset) { return step.scalars[offset / sizeof(double)]; };
   StepScalars s{at(offsetof(StepState, lr)), 1, 1, 0};
-  if constexpr (Step::kAdam) {
+  if constexpr (Step::kCountsSteps) {
     s.step_scale = at(offsetof(StepState, step_scale));
     s.root_scale = at(offsetof(StepState, root_scale));
     if (skipped) s.skipped = skipped[0];
@@ -65,7 +65,7 @@ SINTER_DEVICE_FN Step step_of(
   state.lr = s.lr;
   state.step_scale = s.step_scale;
   state.root_scale = s.root_scale;
-  if constexpr (Step::kAdam) {
+  if constexpr (Step::kCountsSteps) {
     if (s.skipped != 0) {
       state.step = step.state[offsetof(StepState, step) / sizeof(int64_t)];
       state = without_skipped(state, s.skipped, attrs);
@@ -74,23 +74,14 @@ SINTER_DEVICE_FN Step step_of(
   return Step(state, attrs);
 }
 
-template <class V>
-SINTER_DEVICE_FN V update_one(const SgdStep<V>& step, V p, V g, V& buffer, V&, bool has_buffer) {
-  return has_buffer ? step(p, g, buffer) : step(p, g);
-}
-template <class V>
-SINTER_DEVICE_FN V update_one(const AdamStep<V>& step, V p, V g, V& m, V& v, bool) {
-  return step(p, g, m, v);
-}
-
 template <class V, class Step>
 SINTER_DEVICE_FN void update_element(
     const Step& step, const UpdateOperands<V>& t, int64_t i, V grad) {
-  V s1 = t.state1 ? t.state1[i] : V(0), s2 = Step::kAdam ? t.state2[i] : V(0);
+  V s1 = t.state1 ? t.state1[i] : V(0), s2 = Step::kStates > 1 ? t.state2[i] : V(0);
   const V p = update_one(step, t.param[i], grad, s1, s2, bool(t.state1));
   t.param.put(i, p);
   if (t.state1) t.state1.put(i, s1);
-  if (Step::kAdam) t.state2.put(i, s2);
+  if (Step::kStates > 1) t.state2.put(i, s2);
   if (t.bf16_copy) t.bf16_copy.put(i, bf16(static_cast<float>(p)));
 }
 
@@ -106,12 +97,12 @@ SINTER_DEVICE_FN void update_elements(
     Vec<V, N> p = t.param.template load_vec<N>(i), s1{}, s2{};
     const Vec<V, N> g = t.grad.template load_vec<N>(i);
     if (has_state) s1 = t.state1.template load_vec<N>(i);
-    if (Step::kAdam) s2 = t.state2.template load_vec<N>(i);
+    if (Step::kStates > 1) s2 = t.state2.template load_vec<N>(i);
     SINTER_UNROLL
     for (int k = 0; k < N; ++k) p[k] = update_one(step, p[k], g[k], s1[k], s2[k], has_state);
     t.param.store_vec(i, p);
     if (has_state) t.state1.store_vec(i, s1);
-    if (Step::kAdam) t.state2.store_vec(i, s2);
+    if (Step::kStates > 1) t.state2.store_vec(i, s2);
     if (t.bf16_copy) {
       Vec<bf16, N> bf16_copy;
       SINTER_UNROLL
@@ -154,7 +145,7 @@ SINTER_DEVICE_FN void make_next_state(const UpdateStep& step, const UpdateAttrs&
   warp_sync();
   if (lane() != 0) return;
   advance(*reinterpret_cast<StepState*>(step.next.data()), sum, step.rows,
-      Step::kAdam ? attrs.beta1 : 0, Step::kAdam ? attrs.beta2 : 0);
+      Step::kCountsSteps ? attrs.beta1 : 0, Step::kCountsSteps ? attrs.beta2 : 0);
 }
 template <class Step>
 SINTER_DEVICE_FN void finish_step(const UpdateStep& step, const UpdateAttrs& attrs) {

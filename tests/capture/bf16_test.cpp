@@ -15,7 +15,7 @@ using capture::Step;
 // Eager rounds the gradient of the logits by a cast of its own, one more than in f32; fused has
 // none.
 TEST(Bf16, Launches) {
-  for (const std::string optimizer : {"adam", "sgd"}) {
+  for (const std::string optimizer : {"adam", "sgd", "rmsprop", "lion"}) {
     for (const auto& [rules, launches] :
         {std::pair{"none", 26u}, {"all,-weight_grad_update", 10u}, {"all", 9u}}) {
       Training training({.optimizer = optimizer, .dtype = DType::bf16});
@@ -34,16 +34,16 @@ TEST(Bf16, Launches) {
 // layers); where fused and eager round one differently, or only one of them rounds, each moves the
 // result by u of its norm.
 constexpr double kGradientBound = 5 * 0x1p-8;
-// SGD's update is linear in the gradient. Adam's is about lr whatever the size of the gradient, so
-// that its sign counts: errors of a share e turn those of e / pi of normally distributed gradients,
-// which moves the update by 2 sqrt(e / pi) of its norm; twice as much, as small ones are more
-// frequent than that.
+// SGD's update is linear in the gradient. Lion's is lr whatever the size of the gradient, and so is
+// about that of Adam, and RMSprop's first one, 10 lr: its sign counts. Errors of a share e turn
+// those of e / pi of normally distributed gradients, which moves the update by 2 sqrt(e / pi) of
+// its norm; twice as much, as small ones are more frequent than that.
 double update_bound(const std::string& optimizer) {
   return optimizer == "sgd" ? kGradientBound : 4 * std::sqrt(kGradientBound / std::numbers::pi);
 }
 
 TEST(Bf16, OneStepAgreesWithEager) {
-  for (const std::string optimizer : {"adam", "sgd"}) {
+  for (const std::string optimizer : {"adam", "sgd", "rmsprop", "lion"}) {
     for (const char* activation : {"relu", "gelu", "tanh"}) {
       for (const int64_t rows : {1, 17, 97}) {
         SCOPED_TRACE(cat(optimizer, " ", activation, " rows ", rows));
@@ -93,7 +93,7 @@ TEST(Bf16, OneStepAgreesWithEager) {
 }
 
 TEST(Bf16, CopiesEqualTheRoundedMasters) {
-  for (const std::string optimizer : {"adam", "sgd", "adamw"}) {
+  for (const std::string& optimizer : nn::optimizer_names()) {
     for (const char* rules : {"eager", "none", "all,-weight_grad_update",
              "all,-weight_grad_update,-multi_tensor_update", "all"}) {
       Training training({.sizes = {77, 333, 61, 10}, .optimizer = optimizer, .dtype = DType::bf16});

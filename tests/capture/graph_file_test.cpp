@@ -62,7 +62,7 @@ TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
       {"the state of a bias that is not there",
           "%0 = param \"w\" f32[2, 3]\n%1 = param \"v\" i32[1]\n%2 = param \"step_state\" u8[136]\n"
           "%3 = input \"dy\" f32[4, 2]\n%4 = input \"x\" f32[4, 3]\n"
-          "weight_grad_update(%3, %4, %0, -, -, -, -, -, %1, -, -, -, %2, -, -)\n",
+          "weight_grad_update(%3, %4, %0, -, -, -, -, -, %1, -, -, -, %2, -, -) optimizer=sgd\n",
           {"line 7", "weight_grad_update: ", "i32[1]"}},
       {"an input that begins elsewhere",
           "%0 = input \"x\" f32[1, 784] offset=3\n%1 = exp(%0) f32[1, 784]\n",

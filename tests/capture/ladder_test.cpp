@@ -36,7 +36,7 @@ std::string misses_of(const Rewriter& r, std::string_view rule) {
 }
 
 TEST(Ladder, FiveOpsForEveryOptimizer) {
-  for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+  for (const std::string& optimizer : nn::optimizer_names()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const double momentum : {0.0, 0.9}) {
         SCOPED_TRACE(cat(optimizer, " ", name_of(dtype), " ", momentum));

@@ -50,7 +50,7 @@ struct SmallMlp {
     const NoGrad no_grad;
     for (size_t i = 0; i < params.size(); ++i) {
       const bool tail = i + 1 == params.size();
-      adam_update(params[i], params[i].grad(), moments[i], squares[i], {}, state, {.tail = tail},
+      update_parameter({params[i], params[i].grad(), moments[i], squares[i]}, state, {.tail = tail},
           tail ? losses : Tensor());
     }
     return {losses};

@@ -45,14 +45,9 @@ struct Training {
       net.to(o.dtype);
     }
     net.to(o.device);
-    if (o.optimizer == "sgd")
-      optimizer = std::make_unique<nn::Sgd>(
-          net.named_parameters(), nn::SgdOptions{.lr = 0.05, .momentum = o.momentum});
-    if (o.optimizer == "adam")
-      optimizer = std::make_unique<nn::Adam>(net.named_parameters(), nn::AdamOptions{.lr = 0.002});
-    if (o.optimizer == "adamw")
-      optimizer =
-          std::make_unique<nn::AdamW>(net.named_parameters(), nn::AdamWOptions{.lr = 0.002});
+    const nn::OptimizerChoice& choice = nn::optimizer_named(o.optimizer);
+    optimizer = choice.make(net.named_parameters(), o.optimizer == "sgd" ? 0.05 : 0.002,
+        choice.weight_decay, o.momentum);
   }
 
   Tensors operator()(const Tensors& in) {

@@ -32,7 +32,7 @@ void expect_agreement(const Program& program, const Words& words, const char* de
 }
 
 constexpr const char* kDtypes[] = {"f32", "bf16"};
-constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw"};
+constexpr const char* kOptimizers[] = {"sgd", "adam", "adamw", "rmsprop", "lion"};
 
 // Right kernels part by rounding: no model, type, optimizer or activation is accused of it.
 void check_models(const char* device, const Words& models, const char* batch) {

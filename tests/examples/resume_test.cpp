@@ -66,6 +66,7 @@ INSTANTIATE_TEST_SUITE_P(All, MnistResume,
     testing::Values(Case{"eager", "adam", "f32"}, Case{"eager", "adam", "bf16"},
         Case{"eager", "sgd", "f32"}, Case{"eager", "sgd", "bf16"}, Case{"fused", "adam", "f32"},
         Case{"fused", "adam", "bf16"}, Case{"fused", "sgd", "f32"}, Case{"fused", "sgd", "bf16"},
+        Case{"eager", "rmsprop", "f32"}, Case{"fused", "lion", "bf16"},
         Case{"eager", "adam", "f32", "shift=2,rotate=10"},
         Case{"fused", "adam", "f32", "shift=2,rotate=10,scale=10"}),
     [](const auto& info) {

@@ -121,6 +121,7 @@ Blame blame_of(const Program& program, Device device, const char* rules = "all",
 void check_silent(Device device) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Program& program : {mlp({.sizes = {150, 33, 28, 10}, .dtype = dtype}),
+             mlp({.sizes = {150, 33, 28, 10}, .optimizer = "lion", .dtype = dtype}),
              net(kLenet, dtype), gated_block(dtype)}) {
       SCOPED_TRACE(cat(program.name, ", ", name_of(dtype)));
       const Blame blame = blame_of(program, device);

@@ -274,33 +274,43 @@ TEST(Worst, ANanOnBothSidesIsNoDifferenceAndIsNamed) {
   EXPECT_EQ(worst.relative, 0.5) << "of the largest that is finite";
 }
 
-// One step of Adam by gradients g, and what a wrong one makes of them.
-TEST(WorstUpdate, AllowsBothSignsOnlyOfAGradientThatMayHaveBoth) {
+// One first step by gradients g, and what a wrong one makes of them, in units of the optimizer's
+// first step for a large gradient.
+void check_updates(const char* name, double unit) {
+  SCOPED_TRACE(name);
   constexpr double kLr = 0.001, kD = 1e-3;
   const std::vector<double> gradients{0.1, -0.05, 1e-4, -1e-5};
-  const Tensor g = Tensor::from(gradients, {4});
-  const auto after = [&](const std::vector<double>& steps) {
-    std::vector<double> w{0.5, 0.25, -0.5, 0.125};
-    for (size_t i = 0; i < w.size(); ++i) w[i] -= kLr * steps[i];
-    return Tensor::from(w, {4});
-  };
-  const Tensor eager = after({1, -1, 1, -1});
-  const auto share = [&](const std::vector<double>& steps, const Tensor& first) {
+  Tensor w = Tensor::from(std::vector<double>{0.5, 0.25, -0.5, 0.125}, {4});
+  w.set_requires_grad(true);
+  const auto optimizer = nn::optimizer_named(name).make({{"w", w}}, kLr, 0, 0);
+  const Tensor g = Tensor::from(gradients, {4}), eager = optimizer->after_step(0, g);
+  const auto share = [&](const std::vector<double>& steps) {
+    std::vector<double> fused = w.to_vector<double>();
+    for (size_t i = 0; i < fused.size(); ++i) fused[i] -= kLr * unit * steps[i];
     WorstUpdate worst;
-    worst.see("w", after(steps), eager, kD, kLr, first);
+    worst.see("w", w, Tensor::from(fused, {4}), eager, optimizer->after_step(0, g + -kD),
+        optimizer->after_step(0, g + kD));
     return worst.share;
   };
-  EXPECT_EQ(share({1, -1, 1, -1}, g), 0);
-  // A first step is g / (|g| + eps), a little less than its sign.
-  EXPECT_LE(share({1, -1, -0.99, 0.99}, g), 1) << "below d either sign is right";
-  EXPECT_GT(share({1, 1, 1, -1}, g), 1) << "a sign that no rounding turns";
-  EXPECT_GT(share({2, -2, 2, -2}, g), 1) << "twice lr";
-  EXPECT_GT(share({0, 0, 0, 0}, g), 1) << "lr ignored";
-  EXPECT_GT(share({1, -1, 3.1, -1}, g), 1) << "farther than both signs";
-  EXPECT_GT(share({1, NAN, 1, -1}, g), 1);
-  // SGD moves by the gradient itself.
-  EXPECT_LE(share({1 + 0.9 * kD, -1, 1, -1}, {}), 1);
-  EXPECT_GT(share({1 + 1.5 * kD, -1, 1, -1}, {}), 1);
+  if (name == std::string("sgd")) {  // moves by the gradient itself
+    EXPECT_LE(share({0.1 + 0.9 * kD, -0.05, 1e-4, -1e-5}), 1);
+    EXPECT_GT(share({0.1 + 1.5 * kD, -0.05, 1e-4, -1e-5}), 1);
+    return;
+  }
+  EXPECT_LE(share({1, -1, 1, -1}), 1);
+  // A first step of Adam is g / (|g| + eps), a little less than its sign.
+  EXPECT_LE(share({1, -1, -0.99, 0.99}), 1) << "below d either sign is right";
+  EXPECT_GT(share({1, 1, 1, -1}), 1) << "a sign that no rounding turns";
+  EXPECT_GT(share({2, -2, 2, -2}), 1) << "twice lr";
+  EXPECT_GT(share({0, 0, 0, 0}), 1) << "lr ignored";
+  EXPECT_GT(share({1, -1, 3.1, -1}), 1) << "farther than both signs";
+  EXPECT_GT(share({1, NAN, 1, -1}), 1);
+}
+TEST(WorstUpdate, AllowsBothSignsOnlyOfAGradientThatMayHaveBoth) {
+  check_updates("sgd", 1);
+  check_updates("adam", 1);
+  check_updates("lion", 1);
+  check_updates("rmsprop", 10);
 }
 
 }  // namespace

@@ -103,6 +103,33 @@ TEST(Checkpoint, GoesOnToTheBit) {
                        "sinter.optim/exp_avg_sq/3.bias", "sinter.optim/exp_avg_sq/3.weight"}));
 }
 
+TEST(Checkpoint, GoesOnToTheBitByEveryOptimizer) {
+  for (const OptimizerChoice& choice : optimizers()) {
+    const TempDir dir;
+    const auto run = [](Mlp& model, Optimizer& optimizer, int n) {
+      for (int i = 0; i < n; ++i) {
+        optimizer.zero_grad();
+        const Tensor losses = cross_entropy(model(cast(sample_tensor({4, 6}, 9), DType::f32)),
+            Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
+        backward(losses);
+        optimizer.step(losses);
+      }
+    };
+    Mlp straight({6, 8, 3}), other({6, 8, 3});
+    const auto a = choice.make(straight.named_parameters(), 0.01, 0.1, 0.9),
+               b = choice.make(other.named_parameters(), 0.01, 0.1, 0.9);
+    run(straight, *a, 3);
+    save_checkpoint(dir.file("a"), straight, *a, "", some_state());
+    run(straight, *a, 3);
+    run(other, *b, 1);
+    restore(read_checkpoint(dir.file("a")), other, *b);
+    run(other, *b, 3);
+    save_checkpoint(dir.file("straight"), straight, *a, "", some_state());
+    save_checkpoint(dir.file("other"), other, *b, "", some_state());
+    EXPECT_EQ(content(dir.file("straight")), content(dir.file("other"))) << choice.name;
+  }
+}
+
 // Running statistics are part of the state dict, so a run goes on with them.
 TEST(Checkpoint, GoesOnWithBuffers) {
   const auto run = [](Sequential& net, Optimizer& optimizer, int steps) {

@@ -87,6 +87,72 @@ TEST(Optim, AdamFollowsItsRecurrence) {
   check_adam<AdamW>(AdamWOptions{.weight_decay = 0.1}, true);
 }
 
+// torch.optim.RMSprop, and alg. 2 of Lion's paper.
+TEST(Optim, RMSpropFollowsItsRecurrence) {
+  for (const RMSpropOptions& o :
+      {RMSpropOptions{}, RMSpropOptions{.alpha = 0.8, .eps = 1e-3, .weight_decay = 0.1}}) {
+    RMSprop rmsprop(two_parameters(), o);
+    double v[2][12] = {};
+    compare(rmsprop, [&](int, double lr, double p, double g, size_t i, size_t k) {
+      g += o.weight_decay * p;
+      v[i][k] = o.alpha * v[i][k] + (1 - o.alpha) * g * g;
+      return p - lr * g / (std::sqrt(v[i][k]) + o.eps);
+    });
+    ASSERT_EQ(rmsprop.state_tensors().size(), 2u);
+    EXPECT_EQ(rmsprop.state_tensors()[1].name, "square_avg/b");
+  }
+}
+
+TEST(Optim, LionFollowsItsRecurrence) {
+  for (const LionOptions& o :
+      {LionOptions{}, LionOptions{.beta1 = 0.5, .beta2 = 0.8, .weight_decay = 0.1}}) {
+    Lion lion(two_parameters(), o);
+    double m[2][12] = {};
+    compare(lion, [&](int, double lr, double p, double g, size_t i, size_t k) {
+      const double c = o.beta1 * m[i][k] + (1 - o.beta1) * g;
+      m[i][k] = o.beta2 * m[i][k] + (1 - o.beta2) * g;
+      return p - lr * (std::copysign(1.0, c) + o.weight_decay * p);
+    });
+    ASSERT_EQ(lion.state_tensors().size(), 2u);
+    EXPECT_EQ(lion.state_tensors()[0].name, "exp_avg/a");
+  }
+}
+
+// A number that no field of UpdateAttrs takes would be ignored without a word.
+template <class Options> void expect_fields_of_attrs() {
+  Options options;
+  visit_fields(options, [](std::string_view name, const auto&) {
+    const Attrs attrs = UpdateAttrs();
+    const auto fields = attrs.fields();
+    EXPECT_TRUE(name == "lr" || std::ranges::find(fields, name, &AttrField::name) != fields.end())
+        << Options::class_name << " has " << name;
+  });
+}
+TEST(Optim, EveryNumberReachesTheFormula) {
+#define SINTER_ROW(op, signature, Struct) expect_fields_of_attrs<Struct##Options>();
+#define SINTER_VARIANT(Struct, Of) expect_fields_of_attrs<Struct##Options>();
+  SINTER_OPTIMIZERS(SINTER_ROW, SINTER_VARIANT)
+#undef SINTER_ROW
+#undef SINTER_VARIANT
+}
+
+TEST(Optim, AreMadeByName) {
+  EXPECT_EQ(
+      optimizer_names(), (std::vector<std::string>{"sgd", "adam", "adamw", "rmsprop", "lion"}));
+  for (const OptimizerChoice& choice : optimizers()) {
+    const NamedTensors params = two_parameters();
+    const auto optimizer =
+        optimizer_named(choice.name).make(params, choice.lr, choice.weight_decay, 0.9);
+    EXPECT_EQ(optimizer->lr(), choice.lr);
+    params[0].tensor.autograd().grad = gradient(0, 1, {3, 4});
+    const Tensor after = optimizer->after_step(0, params[0].tensor.grad());
+    optimizer->step();
+    EXPECT_TRUE(test::close(params[0].tensor, after, {.absolute = 1e-15})) << choice.name;
+  }
+  test::expect_error(Error::Kind::usage, {"sophia", "rmsprop, lion"},
+      [] { static_cast<void>(optimizer_named("sophia")); });
+}
+
 TEST(Optim, AdamWDecaysAsInPyTorchWhateverElseIsNamed) {
   const auto step = [](auto&& make_optimizer) {
     const NamedTensors params = two_parameters();
@@ -199,6 +265,9 @@ TEST(Optim, RefusesBadOptions) {
   test::expect_error(usage, {"Sgd", "momentum", "1"}, [&] { Sgd(params, {.momentum = 1}); });
   test::expect_error(usage, {"nesterov"}, [&] { Sgd(params, {.momentum = 0, .nesterov = true}); });
   test::expect_error(usage, {"AdamW", "beta2", "1.5"}, [&] { AdamW(params, {.beta2 = 1.5}); });
+  test::expect_error(usage, {"RMSprop", "alpha", "1"}, [&] { RMSprop(params, {.alpha = 1}); });
+  test::expect_error(
+      usage, {"Lion", "weight_decay", "-1"}, [&] { Lion(params, {.weight_decay = -1}); });
   test::expect_error(usage, {"no parameters"}, [] { Adam({}); });
   test::expect_error(usage, {"x", "f32[2] cpu", "require"}, [] {
     Adam({{"x", Tensor::ones({2})}});

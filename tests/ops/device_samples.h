@@ -115,7 +115,7 @@ inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
 
 inline bool takes(const OpDef& op, DType dtype) {
   if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kClassifierHeadOp;
-  return dtype != DType::bf16 || (&op != &kSgdUpdateOp && &op != &kAdamUpdateOp);
+  return dtype != DType::bf16 || !optimizer_of(op);
 }
 // Fresh copies on the CPU, f64 converted.
 inline Tensors with_dtype(const OpDef& op, const Tensors& in, DType dtype) {

@@ -41,7 +41,7 @@ TEST(Dropout, BackwardDrawsTheSameMaskAndRefusesAMovedCounter) {
   EXPECT_EQ(x.grad().to_vector<float>(), y.to_vector<float>());
 
   const Tensor late = dropout(x, 0.5), p = Tensor::ones({1}), state = make_step_state();
-  sgd_update(p, p, {}, {}, state, {.tail = true}, {}, rng_state());
+  update_parameter({p, p}, state, {.optimizer = OptimizerKind::Sgd, .tail = true}, {}, rng_state());
   EXPECT_THROW(backward(late, {.gradient = Tensor::ones({4, 33})}), Error);
   clear_tape();
 }

@@ -101,13 +101,15 @@ TEST(FusedCountsSimt, SectorsOfRows) {
 // In place. The step's scalars lie in two sectors of its state.
 TEST(FusedCountsSimt, SectorsOfUpdates) {
   const Tensor state = make_step_state(kSimt), none;
-  for (const auto& [adam, attrs] : {std::pair(false, UpdateAttrs{}), {false, {.momentum = 0.9}},
-           {true, {}}, {true, {.weight_decay = 0.01, .decoupled = true}}}) {
+  using enum OptimizerKind;
+  for (const UpdateAttrs& attrs :
+      {UpdateAttrs{.optimizer = Sgd}, {.optimizer = Sgd, .momentum = 0.9}, {},
+          {.weight_decay = 0.01, .decoupled = true}, {.optimizer = RMSprop}, {.optimizer = Lion}}) {
+    const size_t states = optimizer_row(attrs.optimizer).used_states(attrs);
     for (const bool low : {false, true}) {
-      const auto with_state = [&, adam = adam, attrs = attrs](Tensors all, const Shape& shape) {
-        all.insert(
-            all.end(), {adam || attrs.momentum ? values(shape) : none, adam ? values(shape) : none,
-                           low ? values(shape, DType::bf16) : none, none});
+      const auto with_state = [&](Tensors all, const Shape& shape) {
+        for (size_t i = 0; i < 2; ++i) all.push_back(i < states ? values(shape) : none);
+        all.insert(all.end(), {low ? values(shape, DType::bf16) : none, none});
         return all;
       };
       Tensors parameters;

@@ -11,7 +11,7 @@
 #include "core/device/simt_count_only.h"
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
-#include "ops/optim/update_formulas.h"
+#include "ops/optim/optimizers.h"
 #include "ops/product/gemm_library.h"
 #include "tests/ops/gemm_check.h"
 
@@ -196,7 +196,10 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
       for (const auto& [batch, o, i] :
           {std::array<int64_t, 3>{33, 65, 70}, {64, 64, 72}, {5, 3, 130}}) {
         SCOPED_TRACE(cat(adam ? "adam" : "sgd", ", batch ", batch, ", o ", o, ", i ", i));
-        const UpdateAttrs attrs{.momentum = adam ? 0 : 0.9, .weight_decay = 0.01, .tail = true};
+        const UpdateAttrs attrs{.optimizer = adam ? OptimizerKind::Adam : OptimizerKind::Sgd,
+            .momentum = adam ? 0 : 0.9,
+            .weight_decay = 0.01,
+            .tail = true};
         const Tensor dy = matrix<T>(batch, o, 1), x = matrix<T>(batch, i, 2),
                      losses = Tensor::full({batch}, 0.5, DType::f32, kSimt);
         const Tensor w = matrix<V>(o, i, 3), m = matrix<V>(o, i, 4),
@@ -217,8 +220,8 @@ TEST_P(SimtGemmKernels, WeightGradUpdateIsTheGradientThenTheFormula) {
             {dy, x, w, m, vw, low, none, b, mb, vbias, none, none, step, losses, rng}, attrs);
         EXPECT_EQ(log.launches().size(), 1u);
 
-        const AdamStep<V> by_adam(state, UpdateAttrs{.weight_decay = 0.01});
-        const SgdStep<V> by_sgd(state, UpdateAttrs{.momentum = 0.9, .weight_decay = 0.01});
+        const optim::Adam::Step<V> by_adam(state, attrs);
+        const optim::Sgd::Step<V> by_sgd(state, attrs);
         const auto next = [&](V p, V grad, V first, V second) {
           return adam ? by_adam(p, grad, first, second) : by_sgd(p, grad, first);
         };
@@ -319,7 +322,7 @@ TEST_F(SimtGemmTf32, WithinTheBoundOfCutOperandsInEveryOp) {
     const std::vector<float> before = updated.to_vector<float>();
     apply(kWeightGradUpdateOp,
         {dy, x, updated, none, none, none, none, none, none, none, none, none, step, none, none},
-        UpdateAttrs{});
+        UpdateAttrs{.optimizer = OptimizerKind::Sgd});
     EXPECT_EQ(log.launches().size(), 5u);
     for (const LaunchShape& launch : log.launches())
       EXPECT_NE(launch.kernel.find("_mma_64x64<float"), std::string::npos) << launch.kernel;

@@ -103,6 +103,24 @@ TEST(Rounding, NoBoundIsBelowTheLastRounding) {
   for (size_t i = 0; i < y.size(); ++i) EXPECT_GE(exact[0].bound[i], 2 * 0x1p-8 * y[i]) << i;
 }
 
+// Lion's sign is that of 0.9 m + 0.1 g, which is 0 but for rounding in the first element.
+TEST(Rounding, ASignMayTurnWhereItsSumCancels) {
+  const Tensor state = make_step_state();
+  host_step_state(state).lr = 0.01;
+  const Tensors in{Tensor::from({1, 1}, {2}), Tensor::from({-0.9f, -0.8f}, {2}),
+      Tensor::from({0.1f, 0.1f}, {2}), {}, {}, {}, state, {}, {}};
+  const std::vector<ExactResult> exact = exact_results(kLionUpdateOp, in, UpdateAttrs{});
+  ASSERT_EQ(exact.size(), 2u);
+  const auto exceeds = [&](float first, float second) {
+    return worst_deviation({Tensor::from({first, second}, {2}), exact[1].value}, exact).exceeds();
+  };
+  EXPECT_FALSE(exceeds(0.99f, 0.99f));
+  EXPECT_FALSE(exceeds(1.01f, 0.99f)) << "the other side of 0";
+  EXPECT_TRUE(exceeds(0.99f, 1.01f)) << "a sign that no rounding turns";
+  EXPECT_TRUE(exceeds(1.02f, 0.99f)) << "farther than both signs";
+  EXPECT_LT(exact[1].bound[0], 1e-6) << "of the average";
+}
+
 // An index is as good as the value it points to.
 TEST(Rounding, AChoiceIsJudgedByItsValue) {
   const Tensor x = cast(Tensor::from({1, 1.0078125f, 0.5f, 0.25f}, {1, 1, 2, 2}), DType::bf16),

@@ -85,7 +85,7 @@ TEST(Signature, TypesAreThatOfTheWeightUnlessSaid) {
       "op: element types differ: weight is f32[2] cpu, bias is bf16[2] cpu; weight is f32, bias is "
       "bf16\n    hint: cast(bias, DType::f32)");
   EXPECT_EQ(given(kRule, {f32({2}), f32({2}), {}, f32({2})}),
-      "op: wrong element type: labels is f32[2] cpu; it must be i32 or i64\n"
+      "op: wrong element type: x is f32[2] cpu, labels is f32[2] cpu; it must be i32 or i64\n"
       "    hint: cast(labels, DType::i32)");
   constexpr Signature kAny = "x:any[..] -> y[..]";
   EXPECT_EQ(given(kAny, {of(DType::u8, {3})}), "u8[3]");
@@ -104,13 +104,17 @@ TEST(Signature, AbsentOperandsAreNamed) {
   EXPECT_EQ(kRule.required(), 2);
   EXPECT_EQ(kRule.writes(), 0b101u);
   EXPECT_EQ(given(kRule, {f32({2}), f32({2})}), "");
-  EXPECT_EQ(given(kRule, {f32({2}), {}}), "op: value is undefined; a tensor is wanted");
+  EXPECT_EQ(given(kRule, {f32({2}), {}}),
+      "op: into is f32[2] cpu, value is undefined; a tensor is wanted");
+  EXPECT_EQ(given("x[..] param!:f32|f64[..]", {f32({2}), of(DType::bf16, {2})}),
+      "op: wrong element type: x is f32[2] cpu, param is bf16[2] cpu; it must be f32 or f64\n"
+      "    hint: bf16 training updates an f32 master weight");
   EXPECT_EQ(given(kRule, {{}, f32({2})}), "op: into is undefined; it is changed in place");
   EXPECT_EQ(given(kRule, {transpose(f32({2, 3})), f32({3, 2})}),
       "op: a dense tensor is wanted: into is f32[3, 2] cpu with strides [1, 3]; it is changed in "
       "place");
   EXPECT_EQ(given(kRule, {f32({2}), f32({2}), {}, of(DType::i64, {4})}),
-      "op: sizes differ: rng is i64[4] cpu; rng[3] must be [3]");
+      "op: sizes differ: into is f32[2] cpu, rng is i64[4] cpu; rng[3] must be [3]");
 }
 
 TEST(Signature, OfAListEachIsNumbered) {

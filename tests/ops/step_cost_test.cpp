@@ -56,8 +56,8 @@ struct Mlp {
     const NoGrad no_grad;
     for (size_t i = 0; i < params.size(); ++i) {
       const bool last = i + 1 == params.size();
-      adam_update(params[i], params[i].grad(), averages[i], squares[i], {}, state, {.tail = last},
-          last ? loss : Tensor(), last ? rng_state() : Tensor());
+      update_parameter({params[i], params[i].grad(), averages[i], squares[i]}, state,
+          {.tail = last}, last ? loss : Tensor(), last ? rng_state() : Tensor());
       params[i].autograd().grad = {};
     }
   }
@@ -135,6 +135,11 @@ TEST(StepCost, UpdateBytes) {
   EXPECT_EQ(
       cost(kAdamUpdateOp, {p, p, p, p, low, {}, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
       (Cost{1500, 1600, 1400}));
+  EXPECT_EQ(cost(kRMSpropUpdateOp, {p, p, p, {}, {}, {}, state, {}, {}}, UpdateAttrs{}),
+      (Cost{900, 1200, 800}));
+  EXPECT_EQ(
+      cost(kLionUpdateOp, {p, p, p, {}, low, {}, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
+      (Cost{1100, 1200, 1000}));
 }
 
 }  // namespace

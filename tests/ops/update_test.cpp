@@ -2,12 +2,15 @@
 // and clipping.
 #include <gtest/gtest.h>
 
-#include "ops/ops.h"
+#include "ops/fused/fused.h"
+#include "ops/optim/update.h"
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
 
 namespace sinter {
 namespace {
+
+using enum OptimizerKind;
 
 Tensor new_state(double lr, double beta1 = 0, double beta2 = 0) {
   const Tensor state = make_step_state();
@@ -17,16 +20,17 @@ Tensor new_state(double lr, double beta1 = 0, double beta2 = 0) {
 }
 
 TEST(SgdUpdate, FollowsTheFormula) {
-  for (const UpdateAttrs attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
+  for (UpdateAttrs attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
            UpdateAttrs{.momentum = 0.9}, UpdateAttrs{.momentum = 0.9, .weight_decay = 0.1},
            UpdateAttrs{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
+    attrs.optimizer = Sgd;
     const Tensor param = sample_tensor({37}, 1), state = new_state(0.1);
     const Tensor buffer = attrs.momentum != 0 ? Tensor::zeros({37}, DType::f64) : Tensor();
     auto p = param.to_vector<double>();
     std::vector<double> buf(37, 0);
     for (int step = 0; step < 5; ++step) {
       const Tensor grad = sample_tensor({37}, 10 + static_cast<uint64_t>(step));
-      sgd_update(param, grad, buffer, {}, state, attrs);
+      update_parameter({param, grad, buffer}, state, attrs);
       for (size_t i = 0; i < p.size(); ++i) {
         double g = grad.data<double>()[i] + attrs.weight_decay * p[i];
         if (attrs.momentum != 0) {
@@ -41,7 +45,7 @@ TEST(SgdUpdate, FollowsTheFormula) {
 }
 
 TEST(AdamUpdate, FollowsTheFormula) {
-  for (const UpdateAttrs attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
+  for (const UpdateAttrs& attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
            UpdateAttrs{.weight_decay = 0.1, .decoupled = true}}) {
     UpdateAttrs tail = attrs;
     tail.tail = true;
@@ -52,7 +56,7 @@ TEST(AdamUpdate, FollowsTheFormula) {
     std::vector<double> avg(37, 0), sq(37, 0);
     for (int step = 1; step <= 6; ++step) {
       const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
-      adam_update(param, grad, m, v, low, state, tail);
+      update_parameter({param, grad, m, v, low}, state, tail);
       for (size_t i = 0; i < p.size(); ++i) {
         double g = grad.data<double>()[i];
         if (attrs.decoupled) {
@@ -72,10 +76,108 @@ TEST(AdamUpdate, FollowsTheFormula) {
   }
 }
 
+// f64, by the formulas of torch.optim.RMSprop and of Lion's paper, alg. 2.
+TEST(RMSpropUpdate, FollowsTheFormula) {
+  for (const UpdateAttrs& attrs : {UpdateAttrs{.optimizer = RMSprop},
+           UpdateAttrs{.optimizer = RMSprop, .weight_decay = 0.1, .alpha = 0.9, .eps = 1e-3}}) {
+    const Tensor param = sample_tensor({37}, 1), v = Tensor::zeros({37}, DType::f64),
+                 state = new_state(0.01);
+    auto p = param.to_vector<double>();
+    std::vector<double> square(37, 0);
+    for (int step = 0; step < 6; ++step) {
+      const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
+      update_parameter({param, grad, v}, state, attrs);
+      for (size_t i = 0; i < p.size(); ++i) {
+        const double g = grad.data<double>()[i] + attrs.weight_decay * p[i];
+        square[i] = attrs.alpha * square[i] + (1 - attrs.alpha) * g * g;
+        p[i] -= 0.01 * g / (std::sqrt(square[i]) + attrs.eps);
+      }
+      ASSERT_TRUE(test::close(param, p, {.absolute = 1e-14})) << "step " << step;
+      ASSERT_TRUE(test::close(v, square, {.absolute = 1e-14})) << "step " << step;
+    }
+  }
+}
+
+TEST(LionUpdate, FollowsTheFormula) {
+  for (const UpdateAttrs& attrs : {UpdateAttrs{.optimizer = Lion, .beta2 = 0.99},
+           UpdateAttrs{.optimizer = Lion, .weight_decay = 0.1, .beta1 = 0.5, .beta2 = 0.7}}) {
+    const Tensor param = sample_tensor({37}, 1), m = Tensor::zeros({37}, DType::f64),
+                 state = new_state(0.01);
+    auto p = param.to_vector<double>();
+    std::vector<double> average(37, 0);
+    for (int step = 0; step < 6; ++step) {
+      const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
+      grad.data<double>()[5] = 0;  // whose sign is 0 as long as the average is
+      update_parameter({param, grad, m}, state, attrs);
+      for (size_t i = 0; i < p.size(); ++i) {
+        const double g = grad.data<double>()[i],
+                     c = attrs.beta1 * average[i] + (1 - attrs.beta1) * g;
+        p[i] -= 0.01 * ((c > 0) - (c < 0) + attrs.weight_decay * p[i]);
+        average[i] = attrs.beta2 * average[i] + (1 - attrs.beta2) * g;
+      }
+      ASSERT_TRUE(test::close(param, p, {.absolute = 1e-14})) << "step " << step;
+      ASSERT_TRUE(test::close(m, average, {.absolute = 1e-14})) << "step " << step;
+    }
+  }
+}
+
+TEST(LionUpdate, PassesANanOn) {
+  const Tensor p = Tensor::ones({2}), g = Tensor::from({1, NAN}, {2}), m = Tensor::zeros({2});
+  update_parameter({p, g, m}, new_state(0.5), {.optimizer = Lion});
+  EXPECT_EQ(p.data<float>()[0], 0.5f);
+  EXPECT_TRUE(std::isnan(p.data<float>()[1]));
+  EXPECT_TRUE(std::isnan(m.data<float>()[1]));
+}
+
+// To the bit, for every optimizer, with bf16 copies of f32 parameters: one launch for all, and one
+// for each.
+void check_lists(Device device) {
+  for (size_t k = 0; k < names_of(OptimizerKind()).size(); ++k) {
+    const UpdateAttrs attrs{
+        .optimizer = OptimizerKind(k), .momentum = 0.9, .weight_decay = 0.1, .beta2 = 0.99};
+    const OptimizerRow& row = optimizer_row(attrs.optimizer);
+    SCOPED_TRACE(cat(row.name, " on ", device.str()));
+    const auto groups = [&] {
+      std::vector<UpdateGroup> all;
+      for (const Shape& shape : {Shape{33, 5}, Shape{1}, Shape{70}}) {
+        UpdateGroup g;
+        Tensor* const operands[] = {&g.param, &g.grad, &g.state1, &g.state2};
+        for (size_t i = 0; i < 2 + row.used_states(attrs); ++i)
+          *operands[i] = cast(sample_tensor(shape, i, 0.1, 1), DType::f32).to(device);
+        g.bf16_copy = cast(g.param, DType::bf16);
+        all.push_back(g);
+      }
+      return all;
+    };
+    const std::vector<UpdateGroup> one = groups(), many = groups();
+    const Tensor state = new_state(0.1, 0.9, 0.99).to(device);
+    Tensors in;
+    for (size_t i = 0; i < one.size(); ++i) {
+      update_parameter(one[i], state, attrs);
+      const UpdateGroup& g = many[i];
+      in.insert(in.end(), {g.param, g.grad, g.state1, g.state2, g.bf16_copy, g.skipped});
+    }
+    in.insert(in.end(), {state, {}, {}});
+    apply(kMultiTensorUpdateOp, in, attrs);
+    for (size_t i = 0; i < one.size(); ++i) {
+      const auto bits = [](const Tensor& t) {
+        return t.defined() ? t.to_vector<float>() : std::vector<float>();
+      };
+      EXPECT_EQ(bits(many[i].param), bits(one[i].param));
+      EXPECT_NE(bits(many[i].param), bits(groups()[i].param));
+      EXPECT_EQ(bits(many[i].state1), bits(one[i].state1));
+      EXPECT_EQ(bits(many[i].state2), bits(one[i].state2));
+      EXPECT_EQ(bits(many[i].bf16_copy), bits(cast(one[i].param, DType::bf16)));
+    }
+  }
+}
+TEST(Update, OfAListIsThatOfEach) { check_lists(kCpu); }
+TEST(UpdateSimt, OfAListIsThatOfEach) { check_lists({Device::Type::simt, 0}); }
+
 TEST(AdamUpdate, ChangesVersionsOfWhatItWrites) {
   const Tensor p = Tensor::ones({4}), g = Tensor::ones({4}), m = Tensor::zeros({4}),
                v = Tensor::zeros({4});
-  adam_update(p, g, m, v, {}, new_state(0.1, 0.9, 0.999), {});
+  update_parameter({p, g, m, v}, new_state(0.1, 0.9, 0.999), {});
   EXPECT_EQ(p.storage()->version(), 1u);
   EXPECT_EQ(g.storage()->version(), 0u);
   EXPECT_EQ(v.storage()->version(), 1u);
@@ -86,9 +188,11 @@ TEST(AdamUpdate, ChangesVersionsOfWhatItWrites) {
 
 TEST(Update, LossesWithoutTailAreRefused) {
   const Tensor p = Tensor::ones({4});
-  EXPECT_THROW(sgd_update(p, p, {}, {}, new_state(0.1), {}, Tensor::ones({2})), Error);
-  EXPECT_THROW(sgd_update(p, p, {}, {}, new_state(0.1), {.momentum = 0.9}), Error);
-  EXPECT_THROW(sgd_update(p, p, {}, {}, Tensor::zeros({3}, DType::u8), {}), Error);
+  const UpdateAttrs sgd{.optimizer = Sgd}, momentum{.optimizer = Sgd, .momentum = 0.9};
+  EXPECT_NO_THROW(update_parameter({p, p}, new_state(0.1), sgd));
+  EXPECT_THROW(update_parameter({p, p}, new_state(0.1), sgd, Tensor::ones({2})), Error);
+  EXPECT_THROW(update_parameter({p, p}, new_state(0.1), momentum), Error);
+  EXPECT_THROW(update_parameter({p, p}, Tensor::zeros({3}, DType::u8), sgd), Error);
 }
 
 TEST(StepState, TailMovesEveryField) {
@@ -99,7 +203,7 @@ TEST(StepState, TailMovesEveryField) {
   EXPECT_DOUBLE_EQ(s.root_scale, 1 / std::sqrt(1 - 0.99));
   const UpdateAttrs tail{.beta1 = 0.9, .beta2 = 0.99, .tail = true};
   const auto step = [&](std::initializer_list<float> losses) {
-    adam_update(p, Tensor::ones({4}), Tensor::zeros({4}), Tensor::zeros({4}), {}, state, tail,
+    update_parameter({p, Tensor::ones({4}), Tensor::zeros({4}), Tensor::zeros({4})}, state, tail,
         Tensor::from(losses, {static_cast<int64_t>(losses.size())}), rng);
   };
   next_random_op();
@@ -152,7 +256,7 @@ void check_sums_of_losses(std::initializer_list<Device> devices) {
       const double roundings = static_cast<double>(rows) / 256 + 8 + 5, expected = lanes[0];
       for (const Device device : devices) {
         const Tensor state = make_step_state(device), p = Tensor::ones({4}).to(device);
-        sgd_update(p, p, {}, {}, state, {.tail = true}, losses.to(device));
+        update_parameter({p, p}, state, {.optimizer = Sgd, .tail = true}, losses.to(device));
         const StepState after = read_step_state(state);
         EXPECT_EQ(after.loss_sum, expected) << device.str();
         EXPECT_EQ(after.loss_rows, rows);
