@@ -28,7 +28,6 @@ constexpr FlagWords kFlagWords[] = {
     {"all, none, or -NAME,NAME", "--rules all, --rules none, --rules=-NAME,NAME"},
     {"dump() of the graph of a prediction writes one that fits",
         "mnist predict --dump-graph F writes one that fits"},
-    {"an image of the test set needs no reader", "give --index N of the test set instead"},
     {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
     {"scaled_image scales it", "leave out --raw to scale it"},
 };

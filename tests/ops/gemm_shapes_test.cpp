@@ -200,11 +200,10 @@ TEST_P(SimtGemmShapes, SharesOfTheLayersOfOneLaunch) {
           in.push_back(t);
       }
       for (const Tensor& t : {step, losses, none}) in.push_back(t);
-      const Ran update =
-          only_launch_of([&] {
-            return apply(
-                kWeightGradUpdateOp, in, UpdateAttrs{.optimizer = OptimizerKind::Sgd, .tail = true});
-          });
+      const Ran update = only_launch_of([&] {
+        return apply(
+            kWeightGradUpdateOp, in, UpdateAttrs{.optimizer = OptimizerKind::Sgd, .tail = true});
+      });
       EXPECT_EQ(update.launch.grid,
           (GetParam() == DType::bf16 ? Grid{5 * 2 + 2 + 5 * 1 + 1} : Grid{5 * 4 + 5 + 5 * 1 + 1}))
           << "the last makes the next step's state";
