@@ -138,6 +138,6 @@ assert len(phases["compare"]["result"]) == 24 and len(phases["sanitizer"]["resul
 kernels = phases["why"]["result"]["mlp"]
 assert list(kernels.items()) == [("long", 45.0), ("short", 0.98)], kernels
 for words in ("card Stub", "op linear_act, us 1.2, choice own", "  long 45.0",
-              "fused, against the best of torch: ", "compile-graph: ", "; goal 16 us, 3x"):
+              "fused, against the best of torch: ", "tuned-graph: ", "; goal 16 us, 3x"):
     assert words in text, (words, text)
 END_CHECK

@@ -118,6 +118,7 @@ TEST(FusedCountsSimt, SectorsOfUpdates) {
           parameters.push_back(t);
       }
       parameters.insert(parameters.end(), {state, none, none});
+      const bool adam = attrs.optimizer == Adam;
       const Extra of_state{.read = adam ? 2 : 1};  // its rate, and the bias corrections
       expect_cost(kMultiTensorUpdateOp, update, parameters, attrs, of_state);
       for (const DType type : {DType::f32, DType::bf16}) {

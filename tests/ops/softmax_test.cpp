@@ -107,7 +107,8 @@ TEST(Nll, LabelOutOfRangeNamesValueRowAndRange) {
 TEST(CrossEntropy, RefusesByItsOwnNameAndNamesEveryTypeThatWorks) {
   const Tensor logits = sample_tensor({3, 5}, 1);
   test::expect_error(Error::Kind::dtype,
-      {"cross_entropy: wrong element type: labels is f32[3] cpu; it must be i32 or i64",
+      {"cross_entropy: wrong element type: logits is f64[3, 5] cpu, labels is f32[3] cpu; it must "
+       "be i32 or i64",
           "hint: cast(labels, DType::i32)"},
       [&] { cross_entropy(logits, Tensor::zeros({3})); });
   test::expect_error(Error::Kind::shape, {"cross_entropy: wrong rank: labels is f64[3, 5]"},

@@ -24,7 +24,10 @@ std::vector<Sample> input_grad_act_samples() {
       make(17, 33, 40, Act::none, "no activation"), bad_saved,
       bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), sample_tensor({4, 7}, 3)},
           InputGradActAttrs{Act::silu}, "features differ")};
-  for (const Act act : kActivations) all.push_back(make(97, 33, 40, act, "each activation"));
+  for (const Act act : kActivations) {
+    all.push_back(make(97, 33, 40, act, "each activation"));
+    all.push_back(make(17, 32, 40, act, "each activation, whole groups"));
+  }
   return all;
 }
 

@@ -18,7 +18,8 @@ std::vector<Sample> linear_samples() {
   strided.in[1] = transpose(sample_tensor({5, 4}, 5));
   const LinearAttrs f64{DType::f64};
   return {make(7, 13, 5, true, "odd"), make(1, 17, 3, true, "one row"),
-      make(17, 9, 10, false, "ragged, no bias"), make(0, 4, 3, true, "empty batch"), strided,
+      make(17, 9, 10, false, "ragged, no bias"), make(9, 16, 24, true, "whole groups"),
+      make(0, 4, 3, true, "empty batch"), strided,
       bad_sample({sample_tensor({4, 7}, 1), sample_tensor({5, 6}, 2)}, f64, "features differ"),
       bad_sample({sample_tensor({4, 2, 3}, 1), sample_tensor({5, 6}, 2)}, f64, "not flattened"),
       bad_sample({sample_tensor({4, 6}, 1), sample_tensor({5, 6}, 2), sample_tensor({6}, 3)}, f64,

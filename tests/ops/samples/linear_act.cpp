@@ -31,6 +31,8 @@ std::vector<Sample> linear_act_samples() {
     const bool keep = act_saves(act) == pointwise::Saves::inputs;
     all.push_back(make(97, 33, 49, act, keep, true, "each activation"));
     all.push_back(make(17, 40, 33, act, false, false, "each activation, no bias"));
+    all.push_back(make(17, 40, 48, act, keep, true, "each activation, whole groups"));
+    all.push_back(make(17, 40, 48, act, false, false, "each activation, whole groups, no bias"));
   }
   return all;
 }

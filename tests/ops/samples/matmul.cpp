@@ -19,6 +19,9 @@ std::vector<Sample> matmul_samples() {
   all.push_back({.in = {sample_tensor({1, 17}, 1), sample_tensor({17, 1}, 2)},
       .attrs = plain,
       .what = "one element"});
+  all.push_back({.in = {sample_tensor({9, 16}, 1), sample_tensor({16, 24}, 2)},
+      .attrs = plain,
+      .what = "whole groups"});
   all.push_back({.in = {sample_tensor({0, 3}, 1), sample_tensor({3, 4}, 2)},
       .attrs = plain,
       .what = "empty batch"});

@@ -151,9 +151,12 @@ std::vector<Sample> layers_samples() {
           "four layers, nesterov with copies"),
       layers_sample(33, {{{10, 65}, {65, 72}}, kSgd, false}, "two layers, sgd, no bias"), rows,
       weight, missing, mixed};
-  for (const UpdateAttrs& attrs : full_attrs())
+  for (const UpdateAttrs& attrs : full_attrs()) {
     all.push_back(layers_sample(
         33, {{{10, 65}, {65, 72}}, with_tail(attrs), true, true}, "two layers, " + name_of(attrs)));
+    all.push_back(layers_sample(
+        9, {{{10, 64}, {64, 72}}, with_tail(attrs)}, "whole groups, " + name_of(attrs)));
+  }
   return all;
 }
 
