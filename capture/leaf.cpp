@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace sinter::capture {
-
 std::string name_of(const Leaf& leaf) {
   const std::string name = leaf.tensor.has_autograd() ? leaf.tensor.autograd().name : "";
   if (!name.empty()) return name;

@@ -18,8 +18,7 @@ std::string_view words_of(std::string_view dim) {
   return "sizes";
 }
 
-bool is_letter(char kind) { return kind >= 'A' && kind <= 'Z'; }
-bool is_letter(std::string_view dim) { return !dim.empty() && is_letter(dim[0]); }
+bool is_letter(std::string_view dim) { return !dim.empty() && dim[0] >= 'A' && dim[0] <= 'Z'; }
 
 }  // namespace
 
@@ -143,7 +142,6 @@ class Signature::Match {
     if (p.rest < 0 ? in_rest != 1 : in_rest < 0) refuse(i);
     for (int d = 0, at = 0; d < p.rank; ++d) {
       const std::string_view dim = p.dims[size_t(d)];
-      const char kind = p.kinds[size_t(d)];
       if (d == p.rest) {
         const Shape dims(std::span(shape.begin() + at, size_t(in_rest)));
         if (rest_by_ >= 0 && dims != rest_) refuse(i, dim);
@@ -156,11 +154,11 @@ class Signature::Match {
       SINTER_CHECK(size > 0 || !dim.ends_with('+'), shape,
           cat(op_, ": no ", words_of(dim), ": ", p.name, " is ", in_[i].describe(), "; ",
               dim.substr(0, 1), " of ", p.text(), " must be at least 1"));
-      if (is_letter(kind)) {
-        Letter& letter = letters_[size_t(kind - 'A')];
+      if (is_letter(dim)) {
+        Letter& letter = letters_[size_t(dim[0] - 'A')];
         if (letter.by < 0) letter = {size, int(i)};
         if (size != letter.size) refuse(i, dim, size);
-      } else if (kind != '_' && size != known(dim)) {
+      } else if (dim[0] != '_' && size != known(dim)) {
         refuse(i, dim, size);
       }
     }

@@ -52,9 +52,8 @@ class Signature {
     std::string text() const { return cat(name, "[", sizes, "]"); }
     std::string_view name, type_attr, sizes;  // sizes: what the brackets hold
     std::array<std::string_view, 4> dims{};
-    std::array<char, 4> kinds{};  // of each dim the first letter: what every call asks
-    int rank = 0, rest = -1;      // rest: which of the dims is ".."
-    uint32_t types = 0;           // bit t: DType t, then kSame and kWide
+    int rank = 0, rest = -1;  // rest: which of the dims is ".."
+    uint32_t types = 0;       // bit t: DType t, then kSame and kWide
     bool in_place = false, has_shape = false, optional = false, repeated = false, leads = false;
   };
   class Match;
@@ -104,7 +103,6 @@ constexpr Signature::Part::Part(std::string_view& text) {
     sizes = take_until(text, "]");
     for (std::string_view left = sizes; !left.empty(); take(left, ", "), ++rank) {
       dims.at(size_t(rank)) = take_until(left, ",");
-      kinds[size_t(rank)] = dims[size_t(rank)][0];
       if (dims[size_t(rank)] == "..") rest = rank;
     }
     take(text, "]");

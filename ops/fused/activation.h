@@ -45,10 +45,7 @@ ChainProgram act_grad_program(Act act);
 // g, u -> act(g) u.   dh, g, u -> dg = (dh u) act'(g), du = dh act(g).
 ChainProgram gate_program(Act act);
 ChainProgram gate_grad_program(Act act);
-// In plain ops: act(z); dy act' of what act saved.
-inline Tensor act_reference(Act act, const Tensor& z) {
-  return chain_results(act_program(act), {z})[0];
-}
+// In plain ops: dy act' of what act saved.
 inline Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved) {
   return chain_results(act_grad_program(act), {dy, saved})[0];
 }

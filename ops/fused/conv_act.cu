@@ -8,6 +8,7 @@
 #include "ops/image/conv2d_product.cuh"
 #include "ops/image/cudnn_conv.h"
 #include "ops/image/pool.h"
+#include "ops/rows/row_formulas.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -34,10 +35,10 @@ template <class T, int kEnd> struct EndOfImages {
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) z[q] = z[q] + b;
     if (norm.weight) {
-      const V scale = V(norm.weight[i]) / math::sqrt(V(norm.var[i]) + norm.eps);
-      const V shift = V(norm.bias[i]) - V(norm.mean[i]) * scale;
+      const ScaleAndShift<V> of_channel(
+          V(norm.weight[i]), V(norm.bias[i]), V(norm.mean[i]), V(norm.var[i]), norm.eps);
       SINTER_UNROLL
-      for (int q = 0; q < kGroup; ++q) z[q] = z[q] * scale + shift;
+      for (int q = 0; q < kGroup; ++q) z[q] = of_channel(z[q]);
     }
     const int at = static_cast<int>(j), line = at / padded, column = at % padded,
               left = width - column, there = left < kGroup ? left : kGroup;

@@ -294,7 +294,13 @@ template <class T> struct BatchNorm {
     });
   }
 };
-// batch_norm2d_eval: y = x scale + shift
+// batch_norm2d_eval: y = x scale + shift, of a channel
+template <class V> struct ScaleAndShift {
+  V scale, shift;
+  SINTER_DEVICE_FN ScaleAndShift(V weight, V bias, V mean, V var, V eps)
+      : scale(weight / math::sqrt(var + eps)), shift(bias - mean * scale) {}
+  SINTER_DEVICE_FN V operator()(V x) const { return x * scale + shift; }
+};
 template <class T> struct BatchNormEval {
   using V = compute_t<T>;
   static constexpr int kWork = 2;
@@ -308,9 +314,9 @@ template <class T> struct BatchNormEval {
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto v = row.load(x);
-    const V scale = row.numbers(weight) / math::sqrt(row.numbers(var) + eps);
-    const V shift = row.numbers(bias) - row.numbers(mean) * scale;
-    row.store(y, [&](auto i) { return v(i) * scale + shift; });
+    const ScaleAndShift<V> norm(
+        row.numbers(weight), row.numbers(bias), row.numbers(mean), row.numbers(var), eps);
+    row.store(y, [&](auto i) { return norm(v(i)); });
   }
 };
 // dweight = sum(dy n), dbias = sum(dy)

@@ -51,18 +51,21 @@ TrainingState some_state() {
       .unfused = {{{"linear_act", 3}, {"glu", 1}}, {}}};
 }
 
+// n steps on one batch of the shape x, of three classes.
+template <class Model> void train(Model& model, Optimizer& optimizer, const Shape& x, int n) {
+  for (int i = 0; i < n; ++i) {
+    optimizer.zero_grad();
+    const Tensor losses = cross_entropy(model(cast(sample_tensor(x, 9), DType::f32)),
+        Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
+    backward(losses);
+    optimizer.step(losses);
+  }
+}
+
 struct Trained {
   Mlp model{{6, 8, 3}, {.dropout = 0.3, .seed = 4}};
   Adam optimizer{model.named_parameters(), {.lr = 0.01}};
-  void steps(int n) {
-    for (int i = 0; i < n; ++i) {
-      optimizer.zero_grad();
-      const Tensor losses = cross_entropy(model(cast(sample_tensor({4, 6}, 9), DType::f32)),
-          Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
-      backward(losses);
-      optimizer.step(losses);
-    }
-  }
+  void steps(int n) { train(model, optimizer, {4, 6}, n); }
 };
 
 TEST(Checkpoint, GoesOnToTheBit) {
@@ -107,13 +110,7 @@ TEST(Checkpoint, GoesOnToTheBitByEveryOptimizer) {
   for (const OptimizerChoice& choice : optimizers()) {
     const TempDir dir;
     const auto run = [](Mlp& model, Optimizer& optimizer, int n) {
-      for (int i = 0; i < n; ++i) {
-        optimizer.zero_grad();
-        const Tensor losses = cross_entropy(model(cast(sample_tensor({4, 6}, 9), DType::f32)),
-            Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
-        backward(losses);
-        optimizer.step(losses);
-      }
+      train(model, optimizer, {4, 6}, n);
     };
     Mlp straight({6, 8, 3}), other({6, 8, 3});
     const auto a = choice.make(straight.named_parameters(), 0.01, 0.1, 0.9),
@@ -132,14 +129,8 @@ TEST(Checkpoint, GoesOnToTheBitByEveryOptimizer) {
 
 // Running statistics are part of the state dict, so a run goes on with them.
 TEST(Checkpoint, GoesOnWithBuffers) {
-  const auto run = [](Sequential& net, Optimizer& optimizer, int steps) {
-    for (int i = 0; i < steps; ++i) {
-      optimizer.zero_grad();
-      const Tensor losses = cross_entropy(net(cast(sample_tensor({4, 2, 2, 3}, 9), DType::f32)),
-          Tensor::from(std::vector<int32_t>{0, 2, 1, 2}, {4}));
-      backward(losses);
-      optimizer.step(losses);
-    }
+  const auto run = [](Sequential& net, Optimizer& optimizer, int n) {
+    train(net, optimizer, {4, 2, 2, 3}, n);
   };
   const TempDir dir;
   Sequential straight{BatchNorm2d(2), Flatten(), Linear(12, 3)},
