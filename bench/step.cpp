@@ -19,7 +19,7 @@
 #include "core/device/denormal.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
-#include "measure/contest.h"
+#include "measure/comparison.h"
 #include "ops/product/gemm_library.h"
 
 namespace sinter {

@@ -109,12 +109,12 @@ std::string names_of(const std::vector<const Node*>& nodes) {
 GroupChoice choose(
     std::span<const double> fused_us, std::span<const double> parts_us, Device::Type device) {
   const profiler::Estimate slower = profiler::paired_ratio(fused_us, parts_us);
-  if (!slower.has_interval || slower.is_noisy()) return GroupChoice::not_judged;
+  if (!slower.has_interval || slower.is_noisy()) return GroupChoice::undecided;
   return slower.value > margin_on(device) && slower.low > 1 ? GroupChoice::unfuse
                                                             : GroupChoice::fuse;
 }
 
-int64_t not_judged(const Rewriter& rewritten) {
+int64_t undecided(const Rewriter& rewritten) {
   return std::ranges::count_if(
       rewritten.groups, [](const Group& g) { return !g.kept_unfused() && !g.choice.note.empty(); });
 }

@@ -11,7 +11,7 @@ namespace sinter::capture {
 
 // What to do with a group, by paired times of it and of what would run without it.
 enum class GroupChoice : int8_t {
-  not_judged = -1,  // the interval is too wide (profiler::kNoisy), or there is none
+  undecided = -1,  // the interval is too wide (profiler::kNoisy), or there is none
   fuse,
   unfuse,  // slower by the margin, and the interval of the ratio leaves no doubt that it is
 };
@@ -23,10 +23,10 @@ GroupChoice choose(
     std::span<const double> fused_us, std::span<const double> parts_us, Device::Type device);
 
 // rewrite(), then measure every group and rewrite again without the losers. On CUDA a group that
-// was judged before, by an earlier process say, is not measured again.
+// was decided before, by an earlier process say, is not measured again.
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device);
 
 // Groups that were measured in vain; explain() says why.
-int64_t not_judged(const Rewriter& rewritten);
+int64_t undecided(const Rewriter& rewritten);
 
 }  // namespace sinter::capture

@@ -13,7 +13,7 @@ namespace sinter::capture {
 
 // Groups that must stay unfused: rule, and the number of the first node it came from.
 using Refused = std::set<std::pair<std::string, int>>;
-// One group that a rule fused, for explain() and the ledger.
+// One group that a rule fused, for explain() and the table.
 struct Group {
   const char* rule;
   int launches_saved = 0;

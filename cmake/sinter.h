@@ -13,7 +13,7 @@
 #include <sinter/distributed/data_parallel.h>
 #include <sinter/distributed/mpi.h>
 #include <sinter/distributed/thread_group.h>
-#include <sinter/measure/contest.h>
+#include <sinter/measure/comparison.h>
 #include <sinter/nn/activations.h>
 #include <sinter/nn/batch_norm.h>
 #include <sinter/nn/checkpoint.h>

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "autograd/autograd.h"
-#include "measure/contest.h"
+#include "measure/comparison.h"
 #include "nn/mlp.h"
 #include "nn/optim.h"
 
@@ -41,15 +41,15 @@ int main() {
 
   // ---- 3. Seven pairs of rounds, five steps each, A B B A. Then the table: a row for each fused
   // op, mapped to the ops that it stands for; FLOPs stay, launches and kB go.
-  const measure::Contest contest{
+  const measure::Comparison comparison{
       .eager = [&] { eager(batch); }, .fused = [&] { step(batch); }, .step = &step};
   const measure::Outcome outcome =
-      measure::compare(contest, {.steps = 5, .warmup = 1, .rounds = 7});
-  std::printf("\n%s\nstep %s\n", outcome.ledger.table().c_str(), outcome.headline.c_str());
+      measure::compare(comparison, {.steps = 5, .warmup = 1, .rounds = 7});
+  std::printf("\n%s\nstep %s\n", outcome.table.text().c_str(), outcome.headline.c_str());
 
   // ---- 4. Times are this machine's, today's; counts are not. measure::report() says more, such as
   // what the saving should have been.
   std::printf("launches: %d -> %d, and the profiled rounds had as many: %s\n",
-      outcome.ledger.total.eager_launches, outcome.ledger.total.fused_launches,
+      outcome.table.total.eager_launches, outcome.table.total.fused_launches,
       outcome.complete ? "yes" : "no");
 }

@@ -174,12 +174,12 @@ std::string described(const Tensors& operands) {
   return all;
 }
 
-std::string mode_of(const JudgedOp& op) {
+std::string mode_of(const CheckedOp& op) {
   return cat(op.device.str(), op.fused ? " fused" : " eager");
 }
 
-// Judges the ops of a graph, on one device.
-void judge_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device device, bool fused,
+// Checks the ops of a graph, on one device.
+void check_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device device, bool fused,
     const BlameOptions& options) {
   StepMemory memory(graph, inputs);
   const std::vector<int> numbers = capture::file_numbers(graph);
@@ -217,9 +217,9 @@ Blame blame(const Graph& recorded, const Tensors& inputs, const BlameOptions& op
   for (const Device device : options.devices) {
     Graph graph = recorded;
     for (capture::Buffer& buffer : graph.buffers) buffer.device = device;
-    judge_graph(blame, graph, inputs, device, false, options);
+    check_graph(blame, graph, inputs, device, false, options);
     const capture::Rewriter fused = capture::rewrite(graph, options.rules, device.type);
-    judge_graph(blame, fused.graph, inputs, device, true, options);
+    check_graph(blame, fused.graph, inputs, device, true, options);
   }
   return blame;
 }
@@ -230,7 +230,7 @@ std::string Blame::table(size_t width) const {
     const std::string mode = mode_of(ops[i]);
     profiler::Grid grid({"<" + mode, "Error", "Bound", "Of bound", "<Module"});
     for (; i < ops.size() && mode_of(ops[i]) == mode; ++i) {
-      const JudgedOp& op = ops[i];
+      const CheckedOp& op = ops[i];
       grid.add({op.op, fmt::format("{:.1e}", op.worst.error), fmt::format("{:.1e}", op.worst.bound),
           fmt::format("{:.3g} %", 100 * op.worst.share()),
           (op.worst.exceeds() ? "EXCEEDS  " : "") + op.module});
@@ -242,10 +242,10 @@ std::string Blame::table(size_t width) const {
 }
 
 std::string Blame::verdict() const {
-  const auto name = [](const JudgedOp& op) { return cat(mode_of(op), ": ", op.op); };
+  const auto name = [](const CheckedOp& op) { return cat(mode_of(op), ": ", op.op); };
   std::string text = fmt::format("none of {} exceeds its bound", count_of(std::ssize(ops), "op"));
   if (first) {
-    const JudgedOp& op = ops[*first];
+    const CheckedOp& op = ops[*first];
     text = fmt::format(
         "{} is wrong: {}, error {:.1e}, bound {:.1e}; {}; smallest operands that "
         "show it: {}",
@@ -253,7 +253,7 @@ std::string Blame::verdict() const {
         op.rule ? cat("rule ", op.rule) : "no rule, a plain op", smallest);
   }
   if (!first_nan) return text;
-  const JudgedOp& op = ops[*first_nan];
+  const CheckedOp& op = ops[*first_nan];
   return cat(text, "; the first nan, in f64 as well, is that of ", name(op),
       op.module.empty() ? "" : cat(" in ", op.module), ": ", nan);
 }

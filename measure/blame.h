@@ -31,7 +31,7 @@ struct BlameOptions {
 };
 
 // One op of the step on one device, eager or fused.
-struct JudgedOp {
+struct CheckedOp {
   Device device;
   bool fused;        // in the rewritten step
   std::string op;    // "%21 linear_act"; the number is that of the graph's text
@@ -41,7 +41,7 @@ struct JudgedOp {
 };
 
 struct Blame {
-  std::vector<JudgedOp> ops;
+  std::vector<CheckedOp> ops;
   // Of the first op that exceeds its bound: its number in `ops`, where its worst element is, and
   // the operands of the smallest sizes that show it still.
   std::optional<size_t> first;

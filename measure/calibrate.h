@@ -1,6 +1,6 @@
-// What this machine can do, measured: the roofs that the profiler's tables judge by. Takes about
-// half a second on a CPU, and is kept (profiler/roofs.h), so that it runs once by itself. It lives
-// here since it needs ops.
+// What this machine can do, measured: the roofs that the profiler's tables compare with. Takes
+// about half a second on a CPU, and is kept (profiler/roofs.h), so that it runs once by itself. It
+// lives here since it needs ops.
 #pragma once
 
 #include "core/device/device.h"

@@ -64,7 +64,7 @@ PageJson page_json(const Comparison& c) {
             {"eager_bytes", r.eager_bytes}, {"fused_bytes", r.fused_bytes}});
   }
   return {{"headline", c.headline}, {"summary", c.summary}, {"rows", std::move(rows)},
-      {"proof", c.proof}};
+      {"expected_saving", c.expected_saving}};
 }
 
 PageJson page_json(const Sweep& s) {

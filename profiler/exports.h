@@ -16,7 +16,7 @@ namespace sinter::profiler {
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what);
 
 // Eager and fused side by side: a row per fused op and what it stands for. Made by
-// measure::make_ledger().
+// measure::make_table().
 struct ComparedRow {
   std::string fused{}, eager{};  // "linear_act x2", "linear x2, relu x2"
   std::string verdict{};  // "unchanged", "fallback", or ""; with either the kernel is the same
@@ -39,8 +39,8 @@ struct ComparedRow {
 struct Comparison {
   std::string headline{};  // "1402 -> 1157 us = 1.21x [1.19,1.23]"
   std::vector<ComparedRow> rows{};
-  std::vector<std::string> proof{};  // lines
-  std::string summary{};             // lines: where the time went, what was counted
+  std::vector<std::string> expected_saving{};  // lines
+  std::string summary{};                       // lines: where the time went, what was counted
 };
 
 struct Exports {

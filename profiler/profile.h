@@ -59,7 +59,7 @@ struct Row {
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;
   // Of its launches, and with those of its children; on cpu as kernel_ns and total_ns.
   int64_t device_ns = 0, device_total_ns = 0;
-  bool on_device = false;  // an op with device times: what it is judged by is one
+  bool on_device = false;  // an op with device times: what it is compared with is one
   // Self ns of each active step: the device's, on cpu the host's.
   std::vector<int64_t> samples{};
   // Sums as they would be if every step had taken the median: a stall is in the sums above and not
@@ -164,7 +164,7 @@ struct Measurement : RunFacts {
   double distortion() const;
   // Of the steps: the width of their middle half, in parts of the median.
   double spread() const;
-  // Why times of this report are too unsteady to judge by (cpu only): other programs ran, too. "":
+  // Why times of this report are too unsteady to decide by (cpu only): other programs ran, too. "":
   // they are not.
   std::string busy() const;
   bool throttled() const;

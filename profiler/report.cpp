@@ -17,11 +17,11 @@ void add_missing(std::vector<std::string>& to, const std::vector<std::string>& f
   }
 }
 
-// Report::judge(): one pass over the records. What a step launched is counted into the step; what
-// was lost, and what cannot be true, is said.
-class Judge {
+// Report::evaluate(): one pass over the records. What a step launched is counted into the step;
+// what was lost, and what cannot be true, is said.
+class Evaluation {
  public:
-  explicit Judge(Report& report)
+  explicit Evaluation(Report& report)
       : report_(report),
         replays_(report.steps.size()),
         nodes_(report.steps.size()),
@@ -246,7 +246,7 @@ void Report::append(Report other) {
   overheads.axis_ns = std::max(overheads.axis_ns, other.overheads.axis_ns);
 }
 
-void Report::judge() { Judge(*this).run(); }
+void Report::evaluate() { Evaluation(*this).run(); }
 
 void Report::name_nodes(std::vector<GraphNode> names) {
   nodes = std::move(names);

@@ -83,7 +83,7 @@ struct Report : Measurement {
   void name_nodes(std::vector<GraphNode> names);
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its
   // statistics. Called once, by finish().
-  void judge();
+  void evaluate();
   // The windows of another report of the same work follow: one round more.
   void append(Report other);
   // Ended in the step in which it began, and that is an active one. Only such records enter the

@@ -252,7 +252,7 @@ Report Session::finish() {
         options_.records_per_thread, " per thread, for one turn of the schedule)"));
   }
   report_.dropped += dropped;
-  report_.judge();
+  report_.evaluate();
   return std::move(report_);
 }
 

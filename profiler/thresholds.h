@@ -17,7 +17,7 @@ inline constexpr double kBusySpread = 0.25, kBusyDistortion = 25;
 inline constexpr double kSlowThreads = 3;
 // FLOP per byte from which a row's rate is shown in FLOP/s, below in B/s
 inline constexpr double kFlopRateFrom = 4;
-// Half-width of an interval in parts of its value: more, and nothing is judged
+// Half-width of an interval in parts of its value: more, and nothing is decided
 inline constexpr double kNoisy = 0.20;
 inline constexpr int kMinPairs = 6;        // with fewer pairs no 95 % interval of a median exists
 inline constexpr int kResamples = 10'000;  // of the bootstrap
@@ -32,7 +32,7 @@ inline constexpr double kNearRoof = 0.60;   // at least: bound by that roof
 inline constexpr double kFarFromRoof = 0.30;  // below: too little work in flight
 // Verdicts of steps: shares of the window, and of self time.
 inline constexpr double kInputShare = 0.20, kHostShare = 0.25, kClassShare = 0.50;
-// A proof's measured saving in parts of the predicted one: outside, LOOK.
-inline constexpr double kProofLow = 0.75, kProofHigh = 1.33;
+// A measured saving in parts of the expected one: outside, LOOK.
+inline constexpr double kSavingLow = 0.75, kSavingHigh = 1.33;
 
 }  // namespace sinter::profiler

@@ -188,7 +188,7 @@ std::optional<Error> failure_of(Device::Type device, const std::function<void()>
 }
 
 void choose_fastest(Choice& choice, const std::string& question, Device::Type device,
-    const std::function<RunCandidate()>& begin, const Judge& judge) {
+    const std::function<RunCandidate()>& begin, const PickWinner& pick) {
   choice.made = choice.measured = true;
   if (recall(choice, question, device, begin)) return;
   if (device == Device::Type::cuda) {
@@ -201,9 +201,9 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
   for (size_t i = 0; i < us.size(); ++i) choice.candidates[i].us = median(us[i]);
   const auto has_time = [](const Candidate& c) { return c.us > 0; };
   if (std::ranges::none_of(choice.candidates, has_time)) return;
-  const int winner = judge ? judge(us) : fastest(choice.candidates);
+  const int winner = pick ? pick(us) : fastest(choice.candidates);
   if (winner < 0) {
-    choice.note = "the machine is too busy to judge";
+    choice.note = "the machine is too busy to decide";
     return;
   }
   choice.chosen = winner;

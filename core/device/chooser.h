@@ -71,15 +71,15 @@ struct Choice {
 using RunCandidate = std::function<void(size_t i)>;
 // The winner by the times of rounds in which each candidate runs once, or -1: nobody can tell. Who
 // does not run has none.
-using Judge = std::function<int(const std::vector<std::vector<double>>& us)>;
+using PickWinner = std::function<int(const std::vector<std::vector<double>>& us)>;
 
 // Times the candidates that run, in turn: on CUDA by the card's own clock in graphs, as a step is
 // one (on the host's, whoever has fewer launches wins). `begin` prepares that, where it is
-// needed. The winner is the judge's; without one the least median's, of equal ones the first.
+// needed. The winner is the pick's; without one the least median's, of equal ones the first.
 // `question` names all that the answer depends on but for card, libraries and program; "": the
 // answer is not kept.
 void choose_fastest(Choice& choice, const std::string& question, Device::Type device,
-    const std::function<RunCandidate()>& begin, const Judge& judge = {});
+    const std::function<RunCandidate()>& begin, const PickWinner& pick = {});
 
 // What `work` throws. On CUDA it is run aside of what the thread is about, a rehearsal say; and
 // what it has broken for good is thrown here.

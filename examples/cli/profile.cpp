@@ -237,7 +237,7 @@ std::string why_failed(const Expectation& e, const Measured& m) {
 
 }  // namespace
 
-void judge(const std::string& who, const ViewFlags& view, const Measured& m) {
+void check_view(const std::string& who, const ViewFlags& view, const Measured& m) {
   std::vector<std::string> failed, untrusted;
   const auto note = [](std::vector<std::string>& to, const std::string& what, std::string why) {
     if (!why.empty()) to.push_back(what + "; " + why);

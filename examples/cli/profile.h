@@ -65,7 +65,7 @@ struct Measured {
 };
 // Throws untrusted (a --fail-on condition holds, or a time expectation cannot be decided), else
 // check (an expectation is not met). `who` begins the message: "compare".
-void judge(const std::string& who, const ViewFlags& view, const Measured& m);
+void check_view(const std::string& who, const ViewFlags& view, const Measured& m);
 
 // --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the
 // grades: "you said 12 launches, it ran 10".

@@ -1,7 +1,7 @@
 // geglu: the gated block of a transformer (GeGLU, no biases), forward and backward from a fixed
 // random output gradient, eager and fused. The study workload: six products that fusing cannot make
 // faster, and the pointwise work between them, which it can. Prints what a step costs before it
-// takes any; then as `mnist compare`: parity of y and of every gradient, the ledger, the headline.
+// takes any; then as `mnist compare`: parity of y and of every gradient, the table, the headline.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "core/context.h"
 #include "core/device/memory.h"
 #include "core/parallel.h"
-#include "examples/cli/contest.h"
+#include "examples/cli/comparison.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -29,7 +29,7 @@ struct GegluFlags {
   int64_t seq = 128, dim = 768, hidden = 3072;
   std::string pass = "forward+backward", mode = "both", dtype = "auto", gelu = "tanh";
   cli::FusionFlags fusion;
-  cli::ContestFlags contest;
+  cli::ComparisonFlags comparison;
 
   int64_t rows() const { return *batch * seq; }
   bool backward() const { return pass != "forward"; }
@@ -122,7 +122,7 @@ class Geglu {
       : given_(given),
         flags_(flags),
         device_(cli::choose_device(common.device).first),
-        comparison_{common, flags.fusion, flags.contest, out, "geglu",
+        compare_run_{common, flags.fusion, flags.comparison, out, "geglu",
             fmt::format("geglu {} -> {}, seq {}, gelu {}, {}", flags.dim, flags.hidden, flags.seq,
                 flags.gelu, flags.pass),
             "geglu", chosen_batch()} {
@@ -143,14 +143,14 @@ class Geglu {
   bool eager_only() const { return flags_.mode == "eager"; }
   std::unique_ptr<Captured> capture(const std::string& rules, bool graph = true) const {
     return std::make_unique<Captured>(
-        flags_, comparison_.common.seed, dtype_, device_, rules, flags_.fusion.measures(), graph);
+        flags_, compare_run_.common.seed, dtype_, device_, rules, flags_.fusion.measures(), graph);
   }
 
   void check_flags();
   void tell_cost();
   void choose_threads();
   void check_parity();
-  void make_contest();
+  void make_comparison();
   void compare();
   void time_one();
   cli::Json row(
@@ -159,7 +159,7 @@ class Geglu {
   const cli::Flags& given_;
   GegluFlags& flags_;
   const Device device_;
-  cli::Comparison comparison_;
+  cli::CompareRun compare_run_;
   DType dtype_;
   std::unique_ptr<Block> eager_;
   std::unique_ptr<Captured> fused_;
@@ -169,15 +169,15 @@ class Geglu {
 };
 
 int Geglu::run() {
-  make_contest();
+  make_comparison();
   check_flags();
   tell_cost();
-  eager_ = std::make_unique<Block>(flags_, comparison_.common.seed, dtype_, device_);
+  eager_ = std::make_unique<Block>(flags_, compare_run_.common.seed, dtype_, device_);
   choose_threads();
   fused_ = capture(eager_only() ? "none" : flags_.fusion.rules);
-  comparison_.contest.step = &fused_->step;
-  if (flags_.contest.blame) {
-    comparison_.blame(fused_->block.inputs);
+  compare_run_.comparison.step = &fused_->step;
+  if (flags_.comparison.blame) {
+    compare_run_.blame(fused_->block.inputs);
     return 0;
   }
   if (!eager_only()) check_parity();
@@ -189,27 +189,27 @@ int Geglu::run() {
   } else {
     time_one();
   }
-  comparison_.out.json(json_);
+  compare_run_.out.json(json_);
   if (cli::interrupted())
     return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
-  comparison_.check_close(worst_);
-  if (outcome_) comparison_.judge(*outcome_);
+  compare_run_.check_close(worst_);
+  if (outcome_) compare_run_.check(*outcome_);
   return 0;
 }
 
-void Geglu::make_contest() {
-  comparison_.contest = {.device = device_,
+void Geglu::make_comparison() {
+  compare_run_.comparison = {.device = device_,
       .eager = [this] { (*eager_)(eager_->inputs); },
       .fused = [this] { (*fused_)(); },
       .rules = flags_.fusion.rules,
       .dtype = std::string(name_of(dtype_)),
       .rules_option = "--rules ",
-      .make = [this](const std::string& rules, bool graph) -> measure::Contestant {
+      .make = [this](const std::string& rules, bool graph) -> measure::Variant {
         const std::shared_ptr<Captured> made = capture(rules, graph);
         return {[made] { (*made)(); }, &made->step};
       }};
-  if (flags_.mode == "fused") comparison_.contest.eager = {};
-  if (flags_.mode == "eager") comparison_.contest.fused = {};
+  if (flags_.mode == "fused") compare_run_.comparison.eager = {};
+  if (flags_.mode == "eager") compare_run_.comparison.fused = {};
 }
 
 void Geglu::check_flags() {
@@ -217,15 +217,15 @@ void Geglu::check_flags() {
     SINTER_CHECK(
         both() || !given, usage, cat("usage: ", flag, " --mode both: the mode is ", flags_.mode));
   };
-  const cli::ViewFlags& view = flags_.contest.view;
-  needs_both("--profile needs", !flags_.contest.files.formats.empty());
+  const cli::ViewFlags& view = flags_.comparison.view;
+  needs_both("--profile needs", !flags_.comparison.files.formats.empty());
   needs_both("--expect and --fail-on need", !view.expect.empty() || !view.fail_on.empty());
-  comparison_.check_flags();
+  compare_run_.check_flags();
 }
 
 // Says what a step costs before it takes any, and fits the rounds to the time.
 void Geglu::tell_cost() {
-  cli::Output& out = comparison_.out;
+  cli::Output& out = compare_run_.out;
   const auto product = double(flags_.rows() * flags_.dim * flags_.hidden);
   const double seconds = flags_.flops() * seconds_per_flop(product, dtype_, device_);
   out.note("cost", "{:.4g} GFLOP forward{}, about {} a step on {}", 6e-9 * product,
@@ -234,15 +234,16 @@ void Geglu::tell_cost() {
   cli::note_emulator(device_, out);
   if (!timed() && seconds > 20)
     out.note("note", "a size that suits simt: --batch 2 --seq 32 --dim 64 --hidden 96");
-  cli::ContestFlags& contest = flags_.contest;
+  cli::ComparisonFlags& comparison = flags_.comparison;
   // A comparison runs each round of both modes twice, clean and profiled.
   const int passes = both() ? 4 : 1;
-  if (contest.steps == 0 && device_ == kCpu) {
-    cli::fit_rounds(contest, given_, 10 / seconds / passes, both() ? profiler::kMinPairs : 3);
-  } else if (contest.steps == 0) {
-    contest.steps = 20;
+  if (comparison.steps == 0 && device_ == kCpu) {
+    cli::fit_rounds(comparison, given_, 10 / seconds / passes, both() ? profiler::kMinPairs : 3);
+  } else if (comparison.steps == 0) {
+    comparison.steps = 20;
   }
-  const double all = seconds * double(contest.rounds * (contest.steps + contest.warmup) * passes);
+  const double all =
+      seconds * double(comparison.rounds * (comparison.steps + comparison.warmup) * passes);
   if (timed() && all > 20) {
     out.note("note", "about {} in all; a smaller one: --batch {}", cli::seconds(all),
         std::max<int64_t>(*flags_.batch / 8, 1));
@@ -250,10 +251,10 @@ void Geglu::tell_cost() {
 }
 
 void Geglu::choose_threads() {
-  const std::string threads = cli::choose_threads(comparison_.common.threads, device_,
+  const std::string threads = cli::choose_threads(compare_run_.common.threads, device_,
       [this] { return [this] { (*eager_)(eager_->inputs); }; });
-  if (device_ == kCpu) comparison_.out.note("threads", threads);
-  comparison_.contest.title =
+  if (device_ == kCpu) compare_run_.out.note("threads", threads);
+  compare_run_.comparison.title =
       fmt::format("geglu {} x {} -> {} -> {} gelu {}   {}   {}   {}, {}   rules {}", flags_.rows(),
           flags_.dim, flags_.hidden, flags_.dim, flags_.gelu, name_of(dtype_), flags_.pass,
           device_.str(), cli::count_of(num_threads(), "thread"), flags_.fusion.rules);
@@ -274,32 +275,32 @@ cli::Json Geglu::row(
 }
 
 void Geglu::compare() {
-  outcome_ = comparison_.run(fmt::format(
+  outcome_ = compare_run_.run(fmt::format(
       "{:.0e}{}", worst_.relative, worst_.name.empty() ? "" : " (" + worst_.name + ")"));
-  const capture::Captured& captured = comparison_.contest.captured();
+  const capture::Captured& captured = compare_run_.comparison.captured();
   json_["rows"] = {row("eager", outcome_->eager_us, captured.recorded),
       row("fused", outcome_->fused_us, captured.fused.graph)};
   json_["parity"] = {{"relative", worst_.relative}, {"where", worst_.where}};
-  cli::add_json(json_, comparison_.contest, *outcome_);
+  cli::add_json(json_, compare_run_.comparison, *outcome_);
 }
 
 // Rounds of one mode: a time without a factor.
 void Geglu::time_one() {
-  const cli::Contest& contest = comparison_.contest;
+  const cli::Comparison& comparison = compare_run_.comparison;
   measure::RoundTimes times;
-  if (timed()) times = measure::time_rounds(contest, flags_.contest);
+  if (timed()) times = measure::time_rounds(comparison, flags_.comparison);
   if (cli::interrupted()) return;
   const std::vector<double>& us = eager_only() ? times.eager_us : times.fused_us;
-  const capture::Graph& graph = contest.captured().fused.graph;
+  const capture::Graph& graph = comparison.captured().fused.graph;
   const Cost cost = cli::cost_of(graph);
-  comparison_.out.result(flags_.mode, contest.title);
-  comparison_.out.result("step", "{}   {}   {:.3f} GFLOP   {:.1f} MB",
+  compare_run_.out.result(flags_.mode, comparison.title);
+  compare_run_.out.result("step", "{}   {}   {:.3f} GFLOP   {:.1f} MB",
       timed() ? cli::seconds(1e-6 * profiler::median(us)) : "not timed on simt",
       cli::count_of(int64_t(graph.nodes.size()), "launch", "es"), 1e-9 * double(cost.flops),
       1e-6 * double(cost.bytes()));
   if (flags_.fusion.explain && !eager_only()) {
-    comparison_.out.result_text(
-        "\n" + capture::explain(contest.captured(), capture::RuleSet(flags_.fusion.rules)));
+    compare_run_.out.result_text(
+        "\n" + capture::explain(comparison.captured(), capture::RuleSet(flags_.fusion.rules)));
   }
   if (!flags_.fusion.dump_graph.empty()) cli::write_graph(flags_.fusion.dump_graph, graph);
   json_["rows"].push_back(row(flags_.mode, us, graph));
@@ -315,7 +316,7 @@ int main(int argc, char** argv) {
       "geglu: a gated block, forward and backward, eager and fused: what fusing changes where "
       "products take the time.");
   GegluFlags flags;
-  flags.contest.steps = 0;  // what fits the time
+  flags.comparison.steps = 0;  // what fits the time
   cli::Command& command = app.add("geglu",
       "Runs a gated block (GeGLU) eager and fused, interleaved: what became fewer, how long it "
       "takes, and that the numbers are the same.");
@@ -331,7 +332,7 @@ int main(int argc, char** argv) {
   command.flags.topic("comparison");
   command.flags.choice("pass", flags.pass, {"forward+backward", "forward"}, "");
   command.flags.choice("mode", flags.mode, {"both", "eager", "fused"}, "");
-  cli::add_contest_flags(command.flags, flags.fusion, flags.contest, 0);
+  cli::add_comparison_flags(command.flags, flags.fusion, flags.comparison, 0);
   command.flags.find("steps")->standard = "0: 20; on cpu what fits 10 s, one at least";
   command.run = [&](cli::Output& out) {
     return Geglu(command.flags, app.common(), flags, out).run();

@@ -15,7 +15,7 @@
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/trainer.h"
-#include "measure/contest.h"
+#include "measure/comparison.h"
 #include "measure/timer.h"
 #include "profiler/exports.h"
 #include "profiler/grid.h"
@@ -99,11 +99,11 @@ std::optional<Cell> measure_cell(
   const std::string threads =
       cli::choose_threads(flags.common->threads, device, [&] { return eager_step; });
   const double one_us = measure::round_us(eager_step, device, 1, 1);
-  measure::Contest contest{.device = device, .eager = {}, .fused = {}};
-  if (bench.times("eager")) contest.eager = eager_step;
-  if (bench.times("fused")) contest.fused = [&] { fused->step(batch); };
+  measure::Comparison comparison{.device = device, .eager = {}, .fused = {}};
+  if (bench.times("eager")) comparison.eager = eager_step;
+  if (bench.times("fused")) comparison.fused = [&] { fused->step(batch); };
   if (bench.is_map()) {
-    contest.again = [&]() -> measure::Twin {
+    comparison.again = [&]() -> measure::Twin {
       int64_t peak = 0;
       const std::shared_ptr<Trainer> a = warm_trainer(flags, "eager", device, batch, peak),
                                      b = warm_trainer(flags, "fused", device, batch, peak);
@@ -111,21 +111,21 @@ std::optional<Cell> measure_cell(
     };
   }
   const measure::RoundTimes us = measure::time_rounds(
-      contest, {.steps = std::clamp<int64_t>(int64_t(1e6 * kRoundSeconds / one_us), 1, 40),
-                   .warmup = 1,
-                   .rounds = kPairs,
-                   .stopped = interrupted});
+      comparison, {.steps = std::clamp<int64_t>(int64_t(1e6 * kRoundSeconds / one_us), 1, 40),
+                      .warmup = 1,
+                      .rounds = kPairs,
+                      .stopped = interrupted});
   if (interrupted()) return {};
   Cell cell{.map = {.batch = batch.labels.numel(), .hidden = hidden},
       .csv = "",
       .threads = threads,
       .factor = ""};
   const capture::Captured& captured = *fused->captured_step()->captured();
-  if (contest.eager) {
+  if (comparison.eager) {
     cell.map.eager_us = profiler::four_digits(profiler::median(us.eager_us));
     cell.csv += csv_row(cell.map, "eager", us.eager_us, captured.recorded, eager_peak);
   }
-  if (contest.fused) {
+  if (comparison.fused) {
     cell.map.fused_us = profiler::four_digits(profiler::median(us.fused_us));
     cell.csv += csv_row(cell.map, "fused", us.fused_us, captured.fused.graph, fused_peak);
   }

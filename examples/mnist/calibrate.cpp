@@ -13,7 +13,7 @@ namespace sinter::mnist {
 
 void add_calibrate(App& app) {
   Command& command = app.add(
-      "calibrate", "Measures the roofs that the profiler's tables judge by, and keeps them.");
+      "calibrate", "Measures the roofs that the profiler's tables compare with, and keeps them.");
   command.run = [&app](Output& out) {
     const CommonFlags& common = app.common();
     const Device device = choose_device(common.device).first;

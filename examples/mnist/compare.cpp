@@ -1,6 +1,6 @@
 // mnist compare: the same step eager and fused: are the numbers the same, what became fewer, and
-// how much time does it take. Parity is judged on one step from equal weights; what follows is the
-// contest of measure/contest.h.
+// how much time does it take. Parity is checked on one step from equal weights; what follows is the
+// comparison of measure/comparison.h.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "core/context.h"
 #include "core/parallel.h"
-#include "examples/cli/contest.h"
+#include "examples/cli/comparison.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -31,24 +31,24 @@ struct CompareFlags {
   TrainFlags train;
   std::string from;
   std::optional<SavedModel> saved{};  // what is there
-  ContestFlags contest;
+  ComparisonFlags comparison;
 };
 
 // Note [How far eager and fused may part]
 //   Both take one step from the same weights and draws, and round differently.
 //   Gradients may differ by `limit` times the largest of their tensor: 1e-5 in f32, more where
-//   operands are cut (Comparison::allowed()). Averages of gradients are gradients, an average of
+//   operands are cut (CompareRun::allowed()). Averages of gradients are gradients, an average of
 //   their squares has twice their relative difference.
 //   A gradient whose terms cancel has rounding to show, and little else: that of a bias, or of a
 //   weight of one element, before batch norm, which takes mean and scale away. If all its elements
-//   part by no more than rounding_of_terms() allows, neither it nor its averages are judged, and
+//   part by no more than rounding_of_terms() allows, neither it nor its averages are compared, and
 //   its update by the largest of these bounds. Only a parameter that differs is asked.
 //   Weights: see measure::WorstUpdate, with d = `limit` times the largest gradient, or
 //   that bound.
 struct Parity {
   Worst loss, gradients, state, squares, weights;
   // Parameters whose gradients part by rounding, and how far that may be.
-  std::map<std::string, double> not_judged{};
+  std::map<std::string, double> not_compared{};
   // In TF32 on a card: what differs from the eager step in f32. A unit whose sum is about 0 passes
   // there and not here, as it may where cuBLASLt, cuDNN and own kernels cut operands each its way,
   // and takes a row's whole term along.
@@ -77,7 +77,7 @@ std::string Parity::text(double lr) const {
       state_relative(), in_lr(lr));
 }
 
-// Makes the trainers of a comparison, all from the same weights.
+// Makes the trainers of a compare_run, all from the same weights.
 struct Maker {
   const CompareFlags& compare;
   Device device;
@@ -89,7 +89,7 @@ struct Maker {
     flags.mode.mode = mode;
     flags.mode.rules = rules;
     flags.mode.cuda_graph = cuda_graph;
-    const ContestFlags& rounds = compare.contest;
+    const ComparisonFlags& rounds = compare.comparison;
     auto model = make_model(flags.model, flags.common->seed, device);
     if (compare.saved) take_weights(*model, *compare.saved);
     return std::make_unique<Trainer>(
@@ -169,8 +169,8 @@ class GradientCalls : public Recorder {
 // One step each, from equal weights and draws.
 class ParityCheck {
  public:
-  ParityCheck(const Maker& make, const Batch& batch, const Comparison& comparison)
-      : make_(make), batch_(batch), allowed_(comparison.allowed()) {}
+  ParityCheck(const Maker& make, const Batch& batch, const CompareRun& compare_run)
+      : make_(make), batch_(batch), allowed_(compare_run.allowed()) {}
   // `gradients` runs fused without weight_grad_update, which leaves no gradient to look at;
   // `exact`, if there is one, eager without TF32.
   Parity run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact);
@@ -239,9 +239,9 @@ std::vector<UpdateRange> ranges_of_updates(
   std::vector<UpdateRange> ranges;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const auto& [name, given] = gradients[i];
-    const auto rounding = parity.not_judged.find(name);
+    const auto rounding = parity.not_compared.find(name);
     const double d =
-        rounding == parity.not_judged.end() ? limit * largest(given) : rounding->second;
+        rounding == parity.not_compared.end() ? limit * largest(given) : rounding->second;
     const Tensor gradient = cast(given.to(kCpu), DType::f64);
     ranges.push_back({copy(optimizer.parameters()[i].tensor.to(kCpu)),
         optimizer.after_step(i, gradient + -d), optimizer.after_step(i, gradient + d)});
@@ -250,7 +250,7 @@ std::vector<UpdateRange> ranges_of_updates(
 }
 
 Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact) {
-  // Two recorded steps, then all three start the judged step from the state of the eager one.
+  // Two recorded steps, then all three start the compared step from the state of the eager one.
   for (int i = 0; i < 2; ++i) {
     fused.step(batch_);
     gradients.step(batch_);
@@ -272,7 +272,8 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
                        Worst* squares = nullptr) {
     for (size_t i = 0; i < b.size(); ++i) {
       const std::string& name = b[i].name;
-      if (parity.not_judged.contains(name.substr(name.find('/') + 1))) continue;  // of a state, too
+      if (parity.not_compared.contains(name.substr(name.find('/') + 1)))
+        continue;  // of a state, too
       const auto is = [&](const OptimizerState& s) { return name.starts_with(cat(s.name, "/")); };
       const auto of = std::ranges::find_if(averages, is);
       const bool square = squares && of != averages.end() && of->degree == 2;
@@ -284,7 +285,7 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
                          fused_weights = fused.model().named_parameters();
   if (exact) see(parity.f32_gradients, gradients_of(*exact), wanted);
   const double limit = parity.limit(allowed_);
-  parity.not_judged = parted_by_rounding(ours, wanted, limit);
+  parity.not_compared = parted_by_rounding(ours, wanted, limit);
   const std::vector<UpdateRange> ranges = ranges_of_updates(fused, wanted, parity, limit);
   parity.loss.see("loss", step(fused), loss);
   if (exact) see(parity.f32_state, exact->optimizer().state_tensors(), state);
@@ -312,13 +313,13 @@ std::string first_nan(const Maker& make, const Batch& batch, int64_t steps) {
   return "";
 }
 
-void judge(const Parity& parity, const Comparison& comparison, double lr) {
-  const double limit = parity.limit(comparison.allowed());
+void check_agreement(const Parity& parity, const CompareRun& compare_run, double lr) {
+  const double limit = parity.limit(compare_run.allowed());
   const double f32_state = 2 * parity.f32_state.relative;
-  comparison.check_close(parity.loss);
-  comparison.check_close(parity.gradients, "grad of ", limit);
-  comparison.check_close(parity.state, "", std::max(limit, f32_state));
-  comparison.check_close(parity.squares, "", std::max(2 * limit, f32_state));
+  compare_run.check_close(parity.loss);
+  compare_run.check_close(parity.gradients, "grad of ", limit);
+  compare_run.check_close(parity.state, "", std::max(limit, f32_state));
+  compare_run.check_close(parity.squares, "", std::max(2 * limit, f32_state));
   const measure::WorstUpdate& updates = parity.updates;
   SINTER_CHECK(updates.share <= 1, check,
       fmt::format("compare: results differ: {}, {:.1e} lr; allowed {:.1e} lr, by what gradients "
@@ -330,25 +331,25 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   TrainFlags& flags = compare.train;
   const Device device = choose_device(common.device).first;
   Dataset data = load_one_step(flags, compare.saved);
-  Comparison comparison{common, flags.mode, compare.contest, out, "compare",
+  CompareRun compare_run{common, flags.mode, compare.comparison, out, "compare",
       flags.model.describe() + ", " + flags.optimizer.optimizer, flags.model.name(),
       flags.optimizer.batch};
-  Contest& contest = comparison.contest;
-  contest.device = device;
-  contest.rules = flags.mode.rules;
-  contest.dtype = flags.model.dtype;
-  comparison.check_flags();
+  Comparison& comparison = compare_run.comparison;
+  comparison.device = device;
+  comparison.rules = flags.mode.rules;
+  comparison.dtype = flags.model.dtype;
+  compare_run.check_flags();
   data.to(device);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
   const std::string threads = choose_threads(flags, batch);
   manual_seed(common.seed);
-  contest.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
+  comparison.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
       flags.model.describe(), batch.labels.numel(),
       flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
       flags.model.dtype, flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
       flags.mode.rules);
-  contest.rules_option = "--rules ";
-  comparison.next =
+  comparison.rules_option = "--rules ";
+  compare_run.next =
       flags.model.model == "mlp" && flags.optimizer.batch > 16
           ? "where fusing pays more: a small step, --batch 1 --hidden 64,64; or --model lenet"
           : "what was fused and why: --explain; the kernels' times: --profile";
@@ -357,57 +358,60 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   if (device == kCpu) out.note("threads", threads);
 
   const Maker make{compare, device};
-  const auto eager = make("eager", "none"), fused = make("fused", contest.rules),
-             gradients = make("fused",
-                 contest.rules == "none" ? contest.rules : contest.rules + ",-weight_grad_update");
+  const auto eager = make("eager", "none"), fused = make("fused", comparison.rules),
+             gradients = make("fused", comparison.rules == "none"
+                                           ? comparison.rules
+                                           : comparison.rules + ",-weight_grad_update");
   if (compare.saved)
     out.note("model", "{} ({})", escaped(compare.saved->path),
         take_weights(eager->model(), *compare.saved));
-  contest.step = fused->captured_step();
-  if (compare.contest.blame) {
+  comparison.step = fused->captured_step();
+  if (compare.comparison.blame) {
     for (int i = 0; i < 2; ++i) fused->step(batch);
     const std::string nan = first_nan(make, batch, 2);
     if (!nan.empty()) out.warning(nan);
-    comparison.blame({batch.images, batch.labels});
+    compare_run.blame({batch.images, batch.labels});
     return 0;
   }
   const bool cuts_differ = flags.model.dtype == "tf32" && device.type == Device::Type::cuda;
   const auto exact = cuts_differ ? make("eager", "none") : nullptr;
   const Parity parity =
-      ParityCheck(make, batch, comparison).run(*eager, *fused, *gradients, exact.get());
-  std::vector<std::string> not_judged;
-  for (const auto& [name, rounding] : parity.not_judged) not_judged.push_back(name);
-  if (!not_judged.empty())
-    out.note("parity", "not judged, as rounding may part their gradients: {}", join(not_judged));
-  contest.eager = [&] { eager->step(batch); };
-  contest.fused = [&] { fused->step(batch); };
-  contest.make = [&](const std::string& rules, bool cuda_graph) -> measure::Contestant {
+      ParityCheck(make, batch, compare_run).run(*eager, *fused, *gradients, exact.get());
+  std::vector<std::string> not_compared;
+  for (const auto& [name, rounding] : parity.not_compared) not_compared.push_back(name);
+  if (!not_compared.empty())
+    out.note(
+        "parity", "not compared, as rounding may part their gradients: {}", join(not_compared));
+  comparison.eager = [&] { eager->step(batch); };
+  comparison.fused = [&] { fused->step(batch); };
+  comparison.make = [&](const std::string& rules, bool cuda_graph) -> measure::Variant {
     const std::shared_ptr<Trainer> made = make("fused", rules, cuda_graph);
     return {[made, &batch] { made->step(batch); }, made->captured_step()};
   };
-  contest.again = [&]() -> measure::Twin {
+  comparison.again = [&]() -> measure::Twin {
     const std::shared_ptr<Trainer> a = make("eager", "none"),
-                                   b = make("fused", contest.rules, true, true,
+                                   b = make("fused", comparison.rules, true, true,
                                        fused->captured_step()->choices());
     return {[a, &batch] { a->step(batch); }, [b, &batch] { b->step(batch); }};
   };
-  if (contest.timed())
-    out.note("rounds", "{}; as many again under the profiler", compare.contest.describe(contest));
+  if (comparison.timed())
+    out.note(
+        "rounds", "{}; as many again under the profiler", compare.comparison.describe(comparison));
   note_emulator(device, out);
   catch_signals();
   const double lr = eager->lr_of(0);
-  const Outcome outcome = comparison.run(parity.text(lr));
+  const Outcome outcome = compare_run.run(parity.text(lr));
   Json object = {{"schema", "sinter.compare/1"}, {"model", flags.model.describe()},
       {"batch", batch.labels.numel()}, {"dtype", flags.model.dtype},
       {"optimizer", flags.optimizer.optimizer}, {"device", device.str()},
       {"threads", num_threads()}, {"rules", flags.mode.rules},
       {"parity", {{"loss", parity.loss.relative}, {"gradients", parity.gradients.relative},
                      {"state", parity.state_relative()}, {"weights_lr", parity.in_lr(lr)},
-                     {"not_judged", not_judged}}}};
-  cli::add_json(object, contest, outcome);
+                     {"not_compared", not_compared}}}};
+  cli::add_json(object, comparison, outcome);
   out.json(object);
   if (interrupted()) return exit_code(Error::Kind::interrupted);  // the tables so far are out
-  judge(parity, comparison, lr);
+  check_agreement(parity, compare_run, lr);
   // That both sides have a NaN says nothing of the rest: as train, it is no success.
   SINTER_CHECK(parity.nan().empty(), numeric,
       cat("compare: nan on both sides: ", parity.nan(), "; ", first_nan(make, batch, 1)),
@@ -418,7 +422,7 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
         fmt::format("only the first steps are compared: the loss of step {} is not finite{}",
             bad + 1, nan.empty() ? "" : "; " + nan));
   }
-  comparison.judge(outcome);
+  compare_run.check(outcome);
   return 0;
 }
 
@@ -435,7 +439,7 @@ void add_compare(App& app) {
   command.flags.word("from", compare.from, "RUN|FILE", "a run folder or a safetensors file")
       .standard = "new weights";
   add_step_flags(command.flags, compare.train.optimizer);
-  add_contest_flags(command.flags, compare.train.mode, compare.contest);
+  add_comparison_flags(command.flags, compare.train.mode, compare.comparison);
   command.check = [&command] {
     if (!compare.from.empty())
       adopt_model(command.flags, compare.train, compare.saved.emplace(read_model(compare.from)));

@@ -16,7 +16,7 @@
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
 #include "examples/mnist/trainer.h"
-#include "measure/contest.h"
+#include "measure/comparison.h"
 #include "nn/safetensors.h"
 #include "nn/state_dict.h"
 #include "ops/ops.h"

@@ -100,7 +100,7 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
 void add_explain(cli::App& app) {
   static std::vector<std::string> inputs;
   cli::Command& command =
-      app.add("explain", "Says what a word of the output means: Disp, xpred, roof, ledger ..");
+      app.add("explain", "Says what a word of the output means: Disp, xpred, roof, saving ..");
   command.inputs = &inputs;
   command.inputs_name = "[WORD]";
   command.run = [](cli::Output& out) { return run_explain(inputs, out); };

@@ -9,7 +9,7 @@
 #include "examples/cli/messages.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/run.h"
-#include "measure/contest.h"
+#include "measure/comparison.h"
 
 namespace sinter::mnist {
 namespace {
@@ -91,8 +91,8 @@ void report_capture(Run& run) {
         count_of(int64_t(captured->fused.groups.size()), "group"),
         mode.explain ? "" : " (--explain; --measure off fuses all)");
   }
-  if (const int64_t open = capture::not_judged(captured->fused); open > 0)
-    run.out.note("note", "measure: {} not judged: fused{}", count_of(open, "group"),
+  if (const int64_t open = capture::undecided(captured->fused); open > 0)
+    run.out.note("note", "measure: {} undecided: fused{}", count_of(open, "group"),
         mode.explain ? "" : " (--explain says why)");
   for (const std::string& miss : stats.misses) run.out.note("note", miss);
 }
@@ -129,7 +129,7 @@ int report(Run& run, StepProfile& profile) {
   report_json(run, &test);
   profile.report();
   report_capture(run);
-  profile.judge();
+  profile.check();
   SINTER_CHECK(reached, check,
       fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}",
           100 * test.accuracy(), *target));

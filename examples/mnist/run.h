@@ -112,7 +112,7 @@ class StepProfile {
   // cost them.
   void report();
   // Throws where --expect or --fail-on ask for it.
-  void judge() const;
+  void check() const;
 
  private:
   void report_ranks();

@@ -4,7 +4,7 @@
 #include "core/parallel.h"
 #include "examples/cli/profile.h"
 #include "examples/mnist/run.h"
-#include "measure/ledger.h"
+#include "measure/comparison_table.h"
 #include "profiler/exports.h"
 #include "profiler/trace.h"
 
@@ -95,7 +95,7 @@ void StepProfile::report_ranks() {
   profiler::write_trace(run_.folder->file("profile"), profiler::joined_traces(all));
 }
 
-void StepProfile::judge() const {
+void StepProfile::check() const {
   if (!report_ || !run_.ranks.first()) return;
   Measured measured{.only = &*report_};
   const profiler::Estimate clean = profiler::median_interval(report_->clean_us);
@@ -103,7 +103,7 @@ void StepProfile::judge() const {
     measured.distortion = report_->distortion();
     measured.noise = 100 * clean.noise();
   }
-  cli::judge("train", run_.flags.mode.view, measured);
+  cli::check_view("train", run_.flags.mode.view, measured);
 }
 
 }  // namespace sinter::mnist

@@ -395,9 +395,9 @@ std::string first_difference(const Trace& eager, const Trace& captured, bool exa
       return cat("event ", e, ": ", want.size(), " things to compare, ", got.size());
     for (size_t p = 0; p < want.size(); ++p) {
       if (got[p].taken) continue;
-      const auto judged = test::close(got[p].values, want[p].values,
+      const auto same = test::close(got[p].values, want[p].values,
           {.of_each = bound, .absolute = bound, .same_nan = true, .empty = true});
-      if (!judged) return cat("event ", e, ", ", want[p].name, ": ", judged.message());
+      if (!same) return cat("event ", e, ", ", want[p].name, ": ", same.message());
     }
   }
   return "";

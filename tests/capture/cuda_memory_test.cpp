@@ -259,7 +259,7 @@ TEST(CudaCalls, AProductOfTwoKernelsIsCountedAsTwo) {
     int64_t launches = 0;
     for (const profiler::Row& row : rows.rows) launches += row.launches;
     EXPECT_EQ(launches, 2 * kKernels) << replayed;
-    EXPECT_EQ(std::ssize(rows.calls), 2 * kOps) << "so the ledger finds a time for each op";
+    EXPECT_EQ(std::ssize(rows.calls), 2 * kOps) << "so the table finds a time for each op";
   }
 }
 

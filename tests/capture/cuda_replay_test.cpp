@@ -425,7 +425,7 @@ TEST(CudaReplay, WhereMeasuringFailsGroupsStayFused) {
   for (int n = 1; n <= 1000; ++n) recorder.fail("cudaEventElapsedTime", n, cudaErrorNotReady);
   step(batch_of(training.options, 8, 1));
   const Captured& captured = *step.captured();
-  EXPECT_EQ(not_judged(captured.fused), static_cast<int64_t>(captured.fused.groups.size()));
+  EXPECT_EQ(undecided(captured.fused), static_cast<int64_t>(captured.fused.groups.size()));
   const std::string text = explain(captured, options.rules);
   EXPECT_NE(text.find("   not measured: cuda: the call failed: "), std::string::npos) << text;
 }

@@ -96,9 +96,9 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
   expect_line(text, cat("off      rule ", rule.name(), ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
-  c.fused.groups[0].choice.note = "the machine is too busy to judge";
+  c.fused.groups[0].choice.note = "the machine is too busy to decide";
   const std::string busy = explain(c, rules, {&rule, 1});
-  EXPECT_NE(busy.find("linear + relu 12.3; the machine is too busy to judge\n"), std::string::npos)
+  EXPECT_NE(busy.find("linear + relu 12.3; the machine is too busy to decide\n"), std::string::npos)
       << busy;
 }
 

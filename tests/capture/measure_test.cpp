@@ -39,11 +39,11 @@ TEST(Measure, OneLuckyRunDecidesNothing) {
   EXPECT_EQ(choose(kQuiet, parts, kHost), GroupChoice::fuse);
 }
 
-TEST(Measure, ABusyMachineIsNotJudgedOn) {
+TEST(Measure, ABusyMachineIsNotDecidedOn) {
   const Times stalls{10, 400, 10, 350, 10, 500, 10, 380};  // each other run waits for somebody else
-  EXPECT_EQ(choose(stalls, kQuiet, kHost), GroupChoice::not_judged);
-  EXPECT_EQ(choose(kQuiet, stalls, kHost), GroupChoice::not_judged);
-  EXPECT_EQ(choose(Times(5, 20), Times(5, 10), kHost), GroupChoice::not_judged) << "five pairs";
+  EXPECT_EQ(choose(stalls, kQuiet, kHost), GroupChoice::undecided);
+  EXPECT_EQ(choose(kQuiet, stalls, kHost), GroupChoice::undecided);
+  EXPECT_EQ(choose(Times(5, 20), Times(5, 10), kHost), GroupChoice::undecided) << "five pairs";
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which abort on such a size
@@ -60,7 +60,7 @@ TEST(Measure, WhatCannotBeCopiedIsFusedAsCounted) {
   EXPECT_FALSE(measured.groups[0].kept_unfused());
   EXPECT_TRUE(measured.groups[0].choice.note.starts_with("not measured: cpu: out of memory"))
       << measured.groups[0].choice.note;
-  EXPECT_EQ(not_judged(measured), 1);
+  EXPECT_EQ(undecided(measured), 1);
 }
 #endif
 

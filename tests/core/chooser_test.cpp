@@ -25,10 +25,10 @@ constexpr Device::Type kHost = Device::Type::cpu;
 
 Choice two() { return {.candidates = {{"fused"}, {"parts"}}}; }
 // Asks on the host; `run(i)` is told who runs.
-Choice ask(const RunCandidate& run, const Judge& judge = {}) {
+Choice ask(const RunCandidate& run, const PickWinner& pick = {}) {
   Choice choice = two();
   choose_fastest(
-      choice, "", kHost, [&] { return run; }, judge);
+      choice, "", kHost, [&] { return run; }, pick);
   return choice;
 }
 
@@ -89,7 +89,7 @@ TEST(Chooser, WhereMeasuringFailsTheChoiceStaysAsItWas) {
 TEST(Chooser, WhatNobodyCanTellStaysAsItWas) {
   const Choice choice = ask([](size_t) {}, [](const auto&) { return -1; });
   EXPECT_EQ(choice.chosen, 0);
-  test::expect_facts(choice.text(), {"measured ", "; the machine is too busy to judge"});
+  test::expect_facts(choice.text(), {"measured ", "; the machine is too busy to decide"});
 }
 
 TEST(Chooser, OtherExceptionsAreNotItsBusiness) {

@@ -490,7 +490,7 @@ struct Verdict {
   std::string message;
   int failed = 0, wrong = 0;
 };
-template <Mistake kMistake> Verdict judge_gemm() {
+template <Mistake kMistake> Verdict check_gemm() {
   Gemm gemm;
   Verdict verdict;
   for (const Schedule& schedule : kSchedules) {
@@ -510,15 +510,15 @@ TEST_F(SimtTest, MissingBlockSyncIsCaught) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "here a data race ends the program: see SimtTsanTest";
 #endif
-  const Verdict store = judge_gemm<Mistake::no_sync_after_store>();
+  const Verdict store = check_gemm<Mistake::no_sync_after_store>();
   EXPECT_EQ(store.failed, 4);
   expect_parts(store.message, {"read of shared memory that was never written"});
-  const Verdict use = judge_gemm<Mistake::no_sync_after_use>();
+  const Verdict use = check_gemm<Mistake::no_sync_after_use>();
   EXPECT_EQ(use.wrong, 4);
 }
 
 TEST_F(SimtTest, ReadPastATileIsCaught) {
-  const Verdict verdict = judge_gemm<Mistake::read_past_tile>();
+  const Verdict verdict = check_gemm<Mistake::read_past_tile>();
   EXPECT_EQ(verdict.failed, 4);
   expect_parts(verdict.message, {"shared tile row out of bounds: element 16 of 16"});
 }
@@ -631,13 +631,13 @@ TEST_F(SimtTest, MmaIsThePlainProduct) {
   for (const Schedule& schedule : kSchedules) {
     simt::set_schedule(schedule);
     for (const int swap : {0, 1}) {  // swapped registers of the fragment must show
-      const auto judge = swap ? test::apart : test::close;
+      const auto compare = swap ? test::apart : test::close;
       launch<one_mma_bf16>(Grid{1}, 32, 0, a.in(), b.in(), c.out(), swap);
       simt::synchronize();
-      EXPECT_TRUE(judge(c.values(), product(a, b, 16, 8, 16, 1), kMma));
+      EXPECT_TRUE(compare(c.values(), product(a, b, 16, 8, 16, 1), kMma));
       launch<one_mma_tf32>(Grid{1}, 32, 0, a32.in(), b32.in(), c.out(), swap);
       simt::synchronize();
-      EXPECT_TRUE(judge(c.values(), product(a32, b32, 16, 8, 8, 1), kMma));
+      EXPECT_TRUE(compare(c.values(), product(a32, b32, 16, 8, 8, 1), kMma));
     }
   }
 }

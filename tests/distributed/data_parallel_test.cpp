@@ -193,7 +193,7 @@ TEST(DataParallel, FusedStepKeepsTheOrderAndSaysWhatDoesNotFuse) {
       << text;
 }
 
-TEST(DataParallel, AProfileCountsTheBytesOfSumsAndJudgesThemByNoRoof) {
+TEST(DataParallel, AProfileCountsTheBytesOfSumsAndSetsThemBesideNoRoof) {
   OneOfTwo ranks;
   const CommunicatorScope scope(&ranks);
   TrainingRun training(deep_run(false), &ranks);

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "examples/cli/contest.h"
+#include "examples/cli/comparison.h"
 #include "examples/cli/messages.h"
 #include "ops/fused/fused.h"
 #include "tests/capture/step_util.h"
@@ -74,18 +74,18 @@ TEST(Blame, AWrongKernelIsExitCode7) {
   cli::CommonFlags common;
   common.quiet = true;
   const cli::FusionFlags fusion;
-  cli::ContestFlags flags;
+  cli::ComparisonFlags flags;
   flags.blame = true;
   cli::Output out(common);
-  cli::Comparison comparison{common, fusion, flags, out, "compare", "mlp", "mlp"};
-  comparison.contest.step = &step;
+  cli::CompareRun compare_run{common, fusion, flags, out, "compare", "mlp", "mlp"};
+  compare_run.comparison.step = &step;
   const auto launch = [](const Call& call) {
     launch_op(call);
     if (&call.op == &kLinearActOp && call.out[0].numel() > 3) call.out[0].data<float>()[3] += 1;
   };
   testing::internal::CaptureStdout();
   const std::string message =
-      message_of([&] { comparison.blame(batch, {.launch = launch}); }, Error::Kind::check);
+      message_of([&] { compare_run.blame(batch, {.launch = launch}); }, Error::Kind::check);
   expect_facts(testing::internal::GetCapturedStdout(), {"linear_act", "EXCEEDS", "verdict cpu"});
   expect_facts(message, {"compare: cpu fused: %", " linear_act is wrong: result 0 [0, 3], error ",
                             "rule linear_act", "hint: --rules=-linear_act goes without it"});

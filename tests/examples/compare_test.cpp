@@ -9,7 +9,7 @@
 namespace sinter::test {
 namespace {
 
-// The judged step has one learning rate on both sides, however many steps a side took before it.
+// The compared step has one learning rate on both sides, however many steps a side took before it.
 TEST(MnistCompare, ParityHoldsUnderEveryScheduleAndWarmUp) {
   const Program program;
   for (const Words& words : {Words{"--schedule", "onecycle"}, {"--lr-warmup", "10"},

@@ -62,9 +62,9 @@ void check_comparison(const Json& json, const std::string& text, const Json& pag
   }
 
   double eager = 0, fused = 0;
-  ASSERT_EQ(json["ledger"].size(), page["rows"].size());
-  for (size_t i = 0; i < json["ledger"].size(); ++i) {
-    const Json &row = json["ledger"][i], &drawn = page["rows"][i];
+  ASSERT_EQ(json["rows"].size(), page["rows"].size());
+  for (size_t i = 0; i < json["rows"].size(); ++i) {
+    const Json &row = json["rows"][i], &drawn = page["rows"][i];
     const Json &a = row["self_us"][0], &b = row["self_us"][1];
     EXPECT_EQ(a, drawn["eager_us"]);
     EXPECT_EQ(b, drawn["fused_us"]);

@@ -103,7 +103,7 @@ TEST(MnistFused, CompareCountsLaunchesAndBytesOfEachRuleSet) {
     EXPECT_LT(o["parity"]["gradients"], 1e-5);
     EXPECT_TRUE(o["ratio"]["value"].is_null()) << "no factor from one pair of rounds";
     int64_t launches = 0, bytes = 0;
-    for (const json& row : o["ledger"]) {
+    for (const json& row : o["rows"]) {
       launches += row["launches"][1].get<int>();
       bytes += row["bytes"][1].get<int64_t>();
     }
@@ -131,7 +131,7 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
   expect_facts(measured.out, {"choice   measured: a group goes where "});
 }
 
-TEST(MnistFused, ComparePrintsTheLedgerAndJudges) {
+TEST(MnistFused, ComparePrintsTheTableAndChecks) {
   const Program program;
   const Result r = program.run(
       kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});

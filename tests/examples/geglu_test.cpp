@@ -46,7 +46,7 @@ void check_counts(const char* device) {
 TEST(Geglu, LaunchesOfEveryRuleSet) { check_counts("cpu"); }
 TEST(GegluSimt, LaunchesOfEveryRuleSet) { check_counts("simt"); }
 
-TEST(Geglu, SaysTheCostFirstAndShowsTheLedger) {
+TEST(Geglu, SaysTheCostFirstAndShowsTheTable) {
   const Result r = geglu({"--explain"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(r.err.starts_with("cost ")) << r.err;

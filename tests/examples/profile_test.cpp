@@ -1,4 +1,4 @@
-// --expect, --fail-on and the table's flags: their grammar, their judgement, and what they do to a
+// --expect, --fail-on and the table's flags: their grammar, what they check, and what they do to a
 // program's exit status.
 #include "examples/cli/profile.h"
 
@@ -65,36 +65,36 @@ profiler::Report counted(std::vector<int64_t> launches) {
   return r;
 }
 
-TEST(Expect, JudgesEveryStep) {
+TEST(Expect, ChecksEveryStep) {
   const profiler::Report nine = counted({9, 9}), varying = counted({9, 10}), eager = counted({25});
   ViewFlags view;
-  const auto judged = [&](const char* expect, const Measured& m) {
+  const auto checked = [&](const char* expect, const Measured& m) {
     view.expect = expect;
-    return error_of([&] { judge("compare", view, m); });
+    return error_of([&] { check_view("compare", view, m); });
   };
-  EXPECT_FALSE(judged("launches==9,allocs==0,eager.launches==25,row:none.launches==0",
+  EXPECT_FALSE(checked("launches==9,allocs==0,eager.launches==25,row:none.launches==0",
       {.only = &nine, .eager = &eager}));
-  EXPECT_EQ(judged("launches==10", {.only = &nine})->message(),
+  EXPECT_EQ(checked("launches==10", {.only = &nine})->message(),
       "compare: --expect failed: launches==10; counted 9 (rules all)");
-  EXPECT_EQ(judged("launches==10", {.only = &nine})->kind(), Error::Kind::check);
-  EXPECT_EQ(judged("launches>=9", {.only = &varying})->message(),
+  EXPECT_EQ(checked("launches==10", {.only = &nine})->kind(), Error::Kind::check);
+  EXPECT_EQ(checked("launches>=9", {.only = &varying})->message(),
       "compare: --expect failed: launches>=9; counted 9..10 (rules all)");
-  EXPECT_EQ(judged("eager.launches==25", {.only = &nine})->kind(), Error::Kind::usage);
+  EXPECT_EQ(checked("eager.launches==25", {.only = &nine})->kind(), Error::Kind::usage);
 
   profiler::Report hidden = counted({9});  // a library call may have run more
   hidden.unproved = 1;
-  EXPECT_EQ(judged("launches==9", {.only = &hidden})->kind(), Error::Kind::untrusted);
+  EXPECT_EQ(checked("launches==9", {.only = &hidden})->kind(), Error::Kind::untrusted);
 
   // A speed-up is the lower end of its interval, or not decided: that is 8, not 7.
   Measured timed{.only = &nine, .speedup = profiler::Estimate{2, 1.4, 3, true}};
-  EXPECT_FALSE(judged("speedup>=1.4", timed));
-  EXPECT_EQ(judged("speedup>=1.5", timed)->kind(), Error::Kind::check);
-  EXPECT_EQ(judged("speedup>=1.5", {.only = &nine})->kind(), Error::Kind::untrusted);
+  EXPECT_FALSE(checked("speedup>=1.4", timed));
+  EXPECT_EQ(checked("speedup>=1.5", timed)->kind(), Error::Kind::check);
+  EXPECT_EQ(checked("speedup>=1.5", {.only = &nine})->kind(), Error::Kind::untrusted);
   profiler::Report lost = counted({9});
   lost.incomplete = {"1 launches were not timed"};
   timed.only = &lost;
-  EXPECT_EQ(judged("speedup>=1.4", timed)->kind(), Error::Kind::untrusted);
-  EXPECT_FALSE(judged("launches==9", timed));  // counts are judged all the same
+  EXPECT_EQ(checked("speedup>=1.4", timed)->kind(), Error::Kind::untrusted);
+  EXPECT_FALSE(checked("launches==9", timed));  // counts are checked all the same
 }
 
 TEST(FailOn, BeatsExpectations) {
@@ -102,33 +102,33 @@ TEST(FailOn, BeatsExpectations) {
   lost.incomplete = {"3 records dropped"};
   ViewFlags view;
   view.expect = "launches==8";
-  const auto judged = [&](const char* conditions, const Measured& m) {
+  const auto checked = [&](const char* conditions, const Measured& m) {
     view.fail_on = conditions;
-    return error_of([&] { judge("compare", view, m); });
+    return error_of([&] { check_view("compare", view, m); });
   };
-  const Error error = *judged("incomplete", {.only = &lost});
+  const Error error = *checked("incomplete", {.only = &lost});
   EXPECT_EQ(error.kind(), Error::Kind::untrusted);
   EXPECT_EQ(error.message(),
       "compare: --fail-on holds: incomplete; 3 records dropped; compare: --expect failed: "
       "launches==8; counted 9 (rules all)");
   view.expect.clear();
-  EXPECT_FALSE(judged("distortion>5%,noise>2%", {.only = &lost, .distortion = 5.0, .noise = 2.0}));
-  EXPECT_NE(judged("distortion>5%", {.only = &lost, .distortion = -7.2})
+  EXPECT_FALSE(checked("distortion>5%,noise>2%", {.only = &lost, .distortion = 5.0, .noise = 2.0}));
+  EXPECT_NE(checked("distortion>5%", {.only = &lost, .distortion = -7.2})
                 ->message()
                 .find("distortion>5%; it is -7.2 %"),
       std::string::npos);
-  EXPECT_NE(judged("noise>2%", {.only = &lost})->message().find("it was not measured"),
+  EXPECT_NE(checked("noise>2%", {.only = &lost})->message().find("it was not measured"),
       std::string::npos);
-  EXPECT_FALSE(judged("throttle,roof", {.only = &lost}));
+  EXPECT_FALSE(checked("throttle,roof", {.only = &lost}));
   profiler::Report card = counted({5}), eager = card;
   card.device = eager.device = Device{Device::Type::cuda, 0};
-  EXPECT_NE(judged("throttle", {.only = &card})->message().find("the clock was not read"),
+  EXPECT_NE(checked("throttle", {.only = &card})->message().find("the clock was not read"),
       std::string::npos);
   card.sm_mhz = 1500;
   card.sm_standard_mhz = eager.sm_standard_mhz = 2000;
   eager.sm_mhz = 1499;
-  EXPECT_FALSE(judged("throttle", {.only = &card}));
-  const auto slow = judged("throttle", {.only = &card, .eager = &eager});
+  EXPECT_FALSE(checked("throttle", {.only = &card}));
+  const auto slow = checked("throttle", {.only = &card, .eager = &eager});
   ASSERT_TRUE(slow);
   EXPECT_EQ(slow->kind(), Error::Kind::untrusted);
   EXPECT_NE(slow->message().find("throttle; the SM clock was 1499 of 2000 MHz"), std::string::npos)
@@ -190,7 +190,7 @@ TEST(ProfileTable, FlagsOfATableNeedOne) {
   EXPECT_NE(r.err.find("usage: --expect needs --profile"), std::string::npos) << r.err;
 }
 
-TEST(ProfileTable, TrainJudgesItsWindowAndGradesAGuess) {
+TEST(ProfileTable, TrainChecksItsWindowAndGradesAGuess) {
   ASSERT_TRUE(std::freopen("/dev/null", "r", stdin));  // nobody answers
   const Program program;
   const Words train{"train", "--limit", "200", "--steps", "9", "--hidden", "16", "--threads", "1",

@@ -23,14 +23,14 @@ TEST(Width, NothingIsWiderThanTheTerminal) {
   program.terminal = program.all_on_terminal = true;
   program.environment = {"TERM=xterm", "NO_COLOR=1"};
   const Words small{"--hidden", "16", "--batch", "4", "--threads", "1"},
-      contest = small + Words{"--data", "synthetic", "--rounds", "6", "--steps", "1"};
+      comparison = small + Words{"--data", "synthetic", "--rounds", "6", "--steps", "1"};
   for (const unsigned short columns : {80, 100, 120, 160}) {
     if (test::kSanitized && columns > 80) continue;
     program.columns = columns;
     SCOPED_TRACE(columns);
     for (const Words& words : {Words{"bench", "--threads", "1", "--budget", "1", "--batch", "1..4",
                                    "--hidden", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"},
-             Words{"compare", "--explain", "--profile", "--force"} + contest,
+             Words{"compare", "--explain", "--profile", "--force"} + comparison,
              Words{"compare", "--blame"} + small,
              Words{"train", "--limit", "100", "--steps", "8", "--profile", "--profile-steps",
                  "0:0:6"} +

@@ -127,7 +127,7 @@ void check_silent(Device device) {
       const Blame blame = blame_of(program, device);
       EXPECT_FALSE(blame.first) << blame.table() << blame.verdict();
       double most = 0;
-      for (const JudgedOp& op : blame.ops) most = std::max(most, op.worst.share());
+      for (const CheckedOp& op : blame.ops) most = std::max(most, op.worst.share());
       EXPECT_GT(most, 1e-3) << "bounds that nothing could miss";
     }
   }
@@ -184,14 +184,14 @@ std::set<std::string_view> check_planted_defects(Device device) {
       const Blame blame = blame_of(program, device, rules, wrong_kernel_of(*node.op));
       EXPECT_TRUE(blame.first);
       if (!blame.first) continue;
-      const JudgedOp& op = blame.ops[*blame.first];
+      const CheckedOp& op = blame.ops[*blame.first];
       EXPECT_TRUE(op.fused);
       EXPECT_TRUE(op.op.ends_with(node.op->text())) << op.op;
       EXPECT_STREQ(op.rule, node.rule);
       EXPECT_NE(blame.smallest, "");
       test::expect_facts(blame.verdict(), {cat(device.str(), " fused: ", op.op, " is wrong: "),
                                               cat("rule ", node.rule), blame.smallest});
-      for (const JudgedOp& other : blame.ops)
+      for (const CheckedOp& other : blame.ops)
         EXPECT_EQ(other.worst.exceeds(), other.op.ends_with(node.op->text())) << other.op;
     }
   }
@@ -215,7 +215,7 @@ TEST(Blame, NamesAPlainOp) {
   const Blame blame = blame_of(
       mlp({.sizes = {20, 16, 10}}), kCpu, "all", wrong_kernel_of(*find_op("relu_backward")));
   ASSERT_TRUE(blame.first);
-  const JudgedOp& op = blame.ops[*blame.first];
+  const CheckedOp& op = blame.ops[*blame.first];
   EXPECT_FALSE(op.fused);
   EXPECT_EQ(op.rule, nullptr);
   test::expect_facts(blame.verdict(), {"cpu eager: ", " relu_backward is wrong: result 0 [16, 15]",

@@ -1,5 +1,5 @@
 // Profiles of real training steps: the counts and bytes of the guide's tables (default MLP, batch
-// 64, sgd without momentum) on every device, what the ledger says of them, and the roofs behind
+// 64, sgd without momentum) on every device, what its table says of them, and the roofs behind
 // their predictions.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "core/device/memory.h"
 #include "core/device/timing.h"
 #include "measure/calibrate.h"
-#include "measure/ledger.h"
+#include "measure/comparison_table.h"
 #include "profiler/session.h"
 #include "profiler/stats.h"
 #include "profiler/trace.h"
@@ -35,7 +35,7 @@ struct Profiled {
   profiler::Report eager, fused;
   std::vector<profiler::GraphNode> nodes;
   std::vector<profiler::Candidate> candidates;
-  Ledger ledger;
+  ComparisonTable table;
   int64_t more_launches = 0;  // of the eager step's products, beyond one each
 };
 
@@ -72,7 +72,7 @@ Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, i
   p.nodes = describe_nodes(*step.captured());
   p.fused.nodes = p.nodes;
   p.candidates = candidates(*step.captured());
-  p.ledger = make_ledger(*step.captured(), {});
+  p.table = make_table(*step.captured(), {});
   return p;
 }
 
@@ -113,7 +113,7 @@ TEST(Profile, CountsAndBytesOfTheDefaultStep) {
     EXPECT_EQ(flops_of(p.eager), flops_of(p.fused));
     EXPECT_NEAR(static_cast<double>(flops_of(p.eager)) / 1e6, 65.030, 5e-4);
     EXPECT_EQ(p.fused.steps[0].allocs, 0);
-    EXPECT_EQ(bytes_of(p.fused), p.ledger.total.fused_bytes);
+    EXPECT_EQ(bytes_of(p.fused), p.table.total.fused_bytes);
     // The memory timeline: every block of an eager step, and none of a replay.
     EXPECT_GT(p.eager.memory_peak().bytes, 0);
     EXPECT_EQ(p.fused.memory_peak().bytes, 0);

@@ -70,10 +70,10 @@ inline double tolerance(const Sum& s, int64_t k, DType in, DType out) {
          2 * u * std::abs(s.value);
 }
 
-// c[i, j] is sum(i, j), up to bound(sum). `judge`: what a comparison must find.
+// c[i, j] is sum(i, j), up to bound(sum). `compare`: what a comparison must find.
 template <class F, class Bound>
 void expect_sums(
-    const Tensor& c, const F& sum, const Bound& bound, const decltype(test::close)& judge) {
+    const Tensor& c, const F& sum, const Bound& bound, const decltype(test::close)& compare) {
   synchronize(kSimt);
   std::vector<double> wanted;
   test::Within within;
@@ -85,7 +85,7 @@ void expect_sums(
     }
   }
   within.empty = c.numel() == 0;
-  EXPECT_TRUE(judge(c, wanted, within)) << c.describe();
+  EXPECT_TRUE(compare(c, wanted, within)) << c.describe();
 }
 template <class F> void expect_sums(const Tensor& c, const F& sum, int64_t k, DType in) {
   expect_sums(

@@ -122,7 +122,7 @@ TEST(Rounding, ASignMayTurnWhereItsSumCancels) {
 }
 
 // An index is as good as the value it points to.
-TEST(Rounding, AChoiceIsJudgedByItsValue) {
+TEST(Rounding, AChoiceIsCheckedByItsValue) {
   const Tensor x = cast(Tensor::from({1, 1.0078125f, 0.5f, 0.25f}, {1, 1, 2, 2}), DType::bf16),
                w = cast(Tensor::from({1}, {1, 1, 1, 1}), DType::bf16);
   const std::vector<ExactResult> pooled =

@@ -377,7 +377,7 @@ Report by_hand(int64_t window, std::vector<Kernel> kernels,
         .source = Source::cupti});
   }
   report.traces = {trace};
-  report.judge();
+  report.evaluate();
   return report;
 }
 std::array<int64_t, 5> parts(const Timeline& t) {
@@ -522,7 +522,7 @@ TEST(DeviceTable, EagerGolden) {
           .ops = "sgd_update x6",
           .rows = {"sgd_update"},
           .launches_saved = 5}};
-  report.judge();
+  report.evaluate();
   EXPECT_EQ(report.table(),
       R"(CUDA eager  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
 CUDA%  Self CUDA  CUDA total     p95  Self CPU  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict       Name           Flags
@@ -555,7 +555,7 @@ TEST(DeviceTable, ANodeThatFetchesDataIsARowBesideTheStep) {
   }
   report.steps = {{.t0 = 0, .t1 = 1000}};
   report.traces = {trace};
-  report.judge();
+  report.evaluate();
   report.name_nodes(
       {{"gather_batch", "", Role::data, {0, 100, 400}}, {"linear", "", Role::fwd, {10, 20, 30}}});
   EXPECT_TRUE(report.incomplete.empty());
@@ -602,7 +602,7 @@ TEST(DeviceTable, ReplayGolden) {
   report.steps = {{.number = 3, .round = 0, .t0 = t, .t1 = t + 10'400, .allocs = 0}};
   report.steps[0].drain_ns = device - (t + 10'400);
   report.traces = {trace};
-  report.judge();
+  report.evaluate();
   EXPECT_EQ(report.table(),
       R"(CUDA fused, replayed as a graph (no host time per row)  step#3..3 (1 active, 3 warmup)  cuda:0  source cupti  rules all,-weight_grad_update  roofs: GEMM 51 TFLOP/s f32, copy 6.0 TB/s (2.5 MB fits L2 50 MB), floor 1.3us, host 4.4us/op, node gap 0.9us
 CUDA%  Self CUDA     p95  Calls  Launch  MFLOP      kB  FLOP/B  %roof   Pred  xpred  Verdict        Name                 Flags          Made of

@@ -63,17 +63,17 @@ void check_schema(const Json& schema, const Json& root, const Json& value, const
 
 TEST(Json, IsReadBackAsItWasWrittenAndFitsItsSchema) {
   const Json schema = Json::parse(text_of(SINTER_SOURCE_DIR "/docs/profile.schema.json"));
-  Report judged = device_report();
-  judged.roofs = Roofs{.key = "a card",
+  Report full = device_report();
+  full.roofs = Roofs{.key = "a card",
       .f32_gflops = 50'000,
       .cache_gbs = 6000,
       .dram_gbs = 3000,
       .cache_bytes = 50'000'000,
       .floor_ns = 1300,
       .spread = 0.05};
-  judged.incomplete = {"a reason"};
-  judged.clean_us = {190.5, 191};
-  for (const Report& report : {cpu_report(), device_report(), judged}) {
+  full.incomplete = {"a reason"};
+  full.clean_us = {190.5, 191};
+  for (const Report& report : {cpu_report(), device_report(), full}) {
     const Profile profile = profile_of(report, kRun);
     const Profile again = read_profile(to_json(profile), "F");
     std::vector<std::string> wrong;
@@ -335,8 +335,8 @@ TEST_F(Files, ThePageDrawsAllItHolds) {
   const std::string command = "node " SINTER_SOURCE_DIR "/tests/profiler/read_page.js " + folder +
                               "/page.html >" + folder + "/said 2>&1";
   std::system(command.c_str());
-  EXPECT_EQ(
-      text_of(folder + "/said"), "ok: rows 7, dots and rows left out 7, ledger rows 1, cells 1\n");
+  EXPECT_EQ(text_of(folder + "/said"),
+      "ok: rows 7, dots and rows left out 7, rows compared 1, cells 1\n");
 }
 
 // So many values are no argument list for JavaScript.

@@ -93,7 +93,7 @@ inline Report device_report() {
     trace.memory.push_back({base + 70'000, 500, step});
   }
   r.traces.push_back(std::move(trace));
-  r.judge();
+  r.evaluate();
   return r;
 }
 

@@ -312,7 +312,7 @@ TEST(Table, TheProfilersOwnCostIsNoDistortion) {
 }
 
 // --fail-on and the table speak of one number.
-TEST(Table, SaysTheDistortionThatIsJudged) {
+TEST(Table, SaysTheDistortionThatCounts) {
   FakeClock clock;
   Session session({.schedule = {.wait = 0, .warmup = 0, .active = 20}, .clock = &clock});
   for (int step = 0; !session.done(); ++step, session.step()) {

@@ -1,5 +1,5 @@
-// The ledger's text: which rows have a ratio. The times are made up.
-#include "measure/ledger.h"
+// The table's text: which rows have a ratio. The times are made up.
+#include "measure/comparison_table.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace sinter::measure {
 namespace {
 
-LedgerRow row(const char* name, std::vector<double> eager_us, std::vector<double> fused_us,
+ComparedRow row(const char* name, std::vector<double> eager_us, std::vector<double> fused_us,
     const char* verdict = "") {
   return {.fused = name,
       .eager = "parts",
@@ -25,13 +25,13 @@ std::string line_of(const std::string& text, const std::string& name) {
 
 // The headline is the step's own ratio: no row, and not the total, says anything that it may
 // contradict.
-TEST(Ledger, OnlyShownDifferencesHaveANumber) {
+TEST(ComparisonTable, OnlyShownDifferencesHaveANumber) {
   const std::vector<double> slow{20, 21, 20, 20, 21, 20}, fast{10, 10.5, 10, 10, 10.5, 10};
-  Ledger ledger;
-  ledger.rows = {row("faster", slow, fast), row("equal", slow, {21, 20, 20, 21, 20, 20}),
+  ComparisonTable table;
+  table.rows = {row("faster", slow, fast), row("equal", slow, {21, 20, 20, 21, 20, 20}),
       row("kernel", slow, fast, "unchanged"), row("jumping", {20, 300, 20, 250, 20, 400}, fast)};
-  ledger.total = row("TOTAL", slow, fast);
-  const std::string text = ledger.table();
+  table.total = row("TOTAL", slow, fast);
+  const std::string text = table.text();
   EXPECT_NE(line_of(text, "faster").find("20.00 -> 10.00"), std::string::npos) << text;
   EXPECT_NE(line_of(text, "faster").find("2.00x [2.00,2.00]"), std::string::npos) << text;
   EXPECT_NE(line_of(text, "equal").find("  no difference"), std::string::npos) << text;
@@ -42,28 +42,28 @@ TEST(Ledger, OnlyShownDifferencesHaveANumber) {
   }
 }
 
-TEST(Ledger, NoLineIsLongerThanTheTerminal) {
-  Ledger ledger;
-  ledger.rows = {row("weight_grad_update x3", {1000}, {900})};
-  ledger.rows[0].eager =
+TEST(ComparisonTable, NoLineIsLongerThanTheTerminal) {
+  ComparisonTable table;
+  table.rows = {row("weight_grad_update x3", {1000}, {900})};
+  table.rows[0].eager =
       "matmul(wgrad) x3, sum_rows(bgrad) x3, adam_update x6, and what else there is";
-  ledger.total = row("TOTAL", {1000}, {900});
-  EXPECT_NE(ledger.table(160).find("what else there is"), std::string::npos) << ledger.table(160);
+  table.total = row("TOTAL", {1000}, {900});
+  EXPECT_NE(table.text(160).find("what else there is"), std::string::npos) << table.text(160);
   for (const size_t width : {80, 100, 120, 160}) {
-    std::istringstream lines(ledger.table(width));
+    std::istringstream lines(table.text(width));
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), width) << line;
   }
-  EXPECT_NE(ledger.table(80).find(".."), std::string::npos) << ledger.table(80);
+  EXPECT_NE(table.text(80).find(".."), std::string::npos) << table.text(80);
 }
 
 // Units are those of the step.
-TEST(Ledger, LargeStepsAreInMillisecondsAndMegabytes) {
-  Ledger ledger;
-  ledger.rows = {row("product", {250'000}, {120'000})};
-  ledger.rows[0].eager_bytes = 300'000'000;
-  ledger.rows[0].fused_bytes = 100'000'000;
-  ledger.total = ledger.rows[0];
-  const std::string text = ledger.table();
+TEST(ComparisonTable, LargeStepsAreInMillisecondsAndMegabytes) {
+  ComparisonTable table;
+  table.rows = {row("product", {250'000}, {120'000})};
+  table.rows[0].eager_bytes = 300'000'000;
+  table.rows[0].fused_bytes = 100'000'000;
+  table.total = table.rows[0];
+  const std::string text = table.text();
   for (const char* part : {"ms, self CPU", "250.0 -> 120.0", "MB moved", "300 -> 100"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }

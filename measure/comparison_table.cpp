@@ -1,4 +1,4 @@
-#include "measure/ledger.h"
+#include "measure/comparison_table.h"
 
 #include <fmt/format.h>
 
@@ -112,7 +112,7 @@ bool was_kept_unfused(const Captured& captured, const Members& members) {
   });
 }
 
-void add_counts(LedgerRow& row, const Graph& graph, const std::vector<int>& nodes, bool fused) {
+void add_counts(ComparedRow& row, const Graph& graph, const std::vector<int>& nodes, bool fused) {
   for (const int n : nodes) {
     const Cost cost = graph.cost(graph.nodes[n]);
     (fused ? row.fused_bytes : row.eager_bytes) += cost.bytes();
@@ -144,17 +144,17 @@ std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes
   return out;
 }
 
-Ledger make_ledger(const Captured& captured, const std::vector<PairOfTimes>& rounds) {
-  Ledger ledger;
-  ledger.total.fused = "TOTAL";
+ComparisonTable make_table(const Captured& captured, const std::vector<PairOfTimes>& rounds) {
+  ComparisonTable table;
+  table.total.fused = "TOTAL";
   for (const Members& members : members_of(captured)) {
-    LedgerRow row{.fused = with_count(members.name, members.fused.size()), .row = members.name};
+    ComparedRow row{.fused = with_count(members.name, members.fused.size()), .row = members.name};
     row.rule = members.rule;
     row.from = names_of(captured.recorded, members.eager);
     row.eager = counted(row.from);
     if (!members.rewritten && !members.fused.empty())
       row.verdict = was_kept_unfused(captured, members) ? "fallback" : "unchanged";
-    for (LedgerRow* r : {&row, &ledger.total}) {
+    for (ComparedRow* r : {&row, &table.total}) {
       add_counts(*r, captured.recorded, members.eager, false);
       add_counts(*r, captured.fused.graph, members.fused, true);
     }
@@ -162,16 +162,16 @@ Ledger make_ledger(const Captured& captured, const std::vector<PairOfTimes>& rou
       row.eager_us.push_back(sum(eager, members.eager));
       row.fused_us.push_back(sum(fused, members.fused));
     }
-    ledger.rows.push_back(std::move(row));
+    table.rows.push_back(std::move(row));
   }
-  for (auto times : {&LedgerRow::eager_us, &LedgerRow::fused_us}) {
+  for (auto times : {&ComparedRow::eager_us, &ComparedRow::fused_us}) {
     if (rounds.empty()) break;
     double all = 0;  // as a reader would add up the rows
-    for (const LedgerRow& row : ledger.rows)
+    for (const ComparedRow& row : table.rows)
       all += profiler::four_digits(profiler::median(row.*times));
-    ledger.total.*times = {all};
+    table.total.*times = {all};
   }
-  return ledger;
+  return table;
 }
 
 std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
@@ -220,18 +220,18 @@ std::string pair_of(double eager, double fused) {
 Unit unit_of_us(double us) { return us < 2e4 ? Unit{1, "us"} : Unit{1e3, "ms"}; }
 Unit unit_of_bytes(double bytes) { return bytes < 2e7 ? Unit{1e3, "kB"} : Unit{1e6, "MB"}; }
 
-std::string Ledger::table(size_t width) const {
+std::string ComparisonTable::text(size_t width) const {
   const Unit time = unit_of_us(total.eager_us.empty() ? 0 : total.eager_time()),
              size = unit_of_bytes(double(total.eager_bytes));
   profiler::Grid grid({"<Fused row <- eager ops", "Launches", time.name + times.substr(2),
       cat(size.name, " moved"), "<Eager / fused"});
-  const auto add = [&](const LedgerRow& row, const std::string& name, const std::string& ratio) {
+  const auto add = [&](const ComparedRow& row, const std::string& name, const std::string& ratio) {
     const auto us = [&time](double t) { return profiler::time_text(t / time.size); };
     grid.add({name, fmt::format("{} -> {:2}", row.eager_launches, row.fused_launches),
         row.eager_us.empty() ? "- -> -" : us(row.eager_time()) + " -> " + us(row.fused_time()),
         pair_of(double(row.eager_bytes) / size.size, double(row.fused_bytes) / size.size), ratio});
   };
-  for (const LedgerRow& row : rows) {
+  for (const ComparedRow& row : rows) {
     const bool same = row.eager == row.fused;
     add(row, same ? row.fused : row.fused + " <- " + row.eager, row.ratio_text());
   }

@@ -1,4 +1,4 @@
-#include "measure/contest.h"
+#include "measure/comparison.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "core/device/timing.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
-#include "measure/proof.h"
+#include "measure/expected_saving.h"
 #include "measure/threads.h"
 #include "measure/timer.h"
 #include "profiler/session.h"
@@ -22,15 +22,15 @@ namespace sinter::measure {
 namespace {
 
 // Those that take part. The last two are on cuda only.
-struct Contestants {
-  Contestant eager, fused, listed{}, replayed{};
+struct Variants {
+  Variant eager, fused, listed{}, replayed{};
 };
 
-Contestants contestants_of(const Contest& contest) {
-  Contestants out{{contest.eager}, {contest.fused, contest.step}};
-  if (!contest.make || contest.device.type != Device::Type::cuda) return out;
-  out.listed = contest.make(contest.rules, false);
-  out.replayed = contest.make("none", true);
+Variants variants_of(const Comparison& comparison) {
+  Variants out{{comparison.eager}, {comparison.fused, comparison.step}};
+  if (!comparison.make || comparison.device.type != Device::Type::cuda) return out;
+  out.listed = comparison.make(comparison.rules, false);
+  out.replayed = comparison.make("none", true);
   for (int i = 0; i < 3; ++i) {
     out.listed.run();
     out.replayed.run();
@@ -52,20 +52,20 @@ int64_t touched_bytes(const capture::Graph& graph, const capture::Captured* capt
   return bytes;
 }
 
-profiler::Report profiled_round(const Contest& contest, const char* mode, const Contestant& who,
-    const capture::Graph& graph, const ContestOptions& options) {
+profiler::Report profiled_round(const Comparison& comparison, const char* mode, const Variant& who,
+    const capture::Graph& graph, const ComparisonOptions& options) {
   const capture::Captured* captured = who.step ? who.step->captured() : nullptr;
   const bool replayed = captured && captured->executor->calls() < graph.nodes.size();
-  const bool timed = contest.timed();
+  const bool timed = comparison.timed();
   profiler::Session session({.schedule = {.wait = 0,
                                  .warmup = timed ? int(options.warmup) : 0,
                                  .active = timed ? int(options.steps) : 1},
-      .title = fmt::format("{} {}", shown_device(contest.device), mode),
+      .title = fmt::format("{} {}", shown_device(comparison.device), mode),
       .threads = num_threads(),
-      .device = contest.device,
+      .device = comparison.device,
       .mode = mode,
-      .rules = std::string_view(mode) == "fused" ? contest.rules : "",
-      .dtype = contest.dtype,
+      .rules = std::string_view(mode) == "fused" ? comparison.rules : "",
+      .dtype = comparison.dtype,
       .replayed = replayed,
       .roofs = options.roofs,
       .resident_bytes = touched_bytes(graph, captured)});
@@ -86,16 +86,16 @@ void append_round(profiler::Report& all, profiler::Report round) {
   }
 }
 
-bool is_stopped(const ContestOptions& options) { return options.stopped && options.stopped(); }
+bool is_stopped(const ComparisonOptions& options) { return options.stopped && options.stopped(); }
 
 // The pairs that give the factor, A B B A, with nothing recorded.
 RoundTimes run_clean_rounds(
-    const Contest& contest, const Contestants& contestants, const ContestOptions& options) {
+    const Comparison& comparison, const Variants& variants, const ComparisonOptions& options) {
   be_multithreaded();
-  std::vector<Twin> twins{{contestants.eager.run, contestants.fused.run}};
-  RoundTimes out{.layouts = options.layouts(contest)};
+  std::vector<Twin> twins{{variants.eager.run, variants.fused.run}};
+  RoundTimes out{.layouts = options.layouts(comparison)};
   while (int64_t(twins.size()) < out.layouts) {
-    twins.push_back(contest.again());
+    twins.push_back(comparison.again());
     for (int call = 0; call < 3; ++call) {  // the third is the first replay
       twins.back().eager();
       twins.back().fused();
@@ -104,11 +104,11 @@ RoundTimes run_clean_rounds(
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
     const Twin& twin = twins[size_t(round % out.layouts)];
     std::vector<std::pair<std::vector<double>*, std::function<void()>>> order = {
-        {&out.eager_us, twin.eager}, {&out.listed_us, contestants.listed.run},
+        {&out.eager_us, twin.eager}, {&out.listed_us, variants.listed.run},
         {&out.fused_us, twin.fused}};
     if (round % 2 == 1) std::ranges::reverse(order);
     for (const auto& [times, run] : order) {
-      if (run) times->push_back(round_us(run, contest.device, options.warmup, options.steps));
+      if (run) times->push_back(round_us(run, comparison.device, options.warmup, options.steps));
     }
   }
   return out;
@@ -125,23 +125,23 @@ std::string launches_note(const capture::Captured& captured, const Outcome& o) {
 }
 
 // As many profiled pairs. Returns per pair the times of every launch of either step, for the
-// ledger; nothing where they are bounds only, or a step had other launches than its graph.
-std::vector<PairOfTimes> run_profiled_rounds(
-    const Contest& contest, const Contestants& all, const ContestOptions& options, Outcome& o) {
-  const capture::Captured& captured = contest.captured();
+// table; nothing where they are bounds only, or a step had other launches than its graph.
+std::vector<PairOfTimes> run_profiled_rounds(const Comparison& comparison, const Variants& all,
+    const ComparisonOptions& options, Outcome& o) {
+  const capture::Captured& captured = comparison.captured();
   // Without the device's own records the eager kernels are timed in a replay of the unfused graph.
-  const bool cuda = contest.device.type == Device::Type::cuda;
+  const bool cuda = comparison.device.type == Device::Type::cuda;
   const bool replay = cuda && all.replayed.run && !cuda::has_records();
-  const Contestant& eager = replay ? all.replayed : all.eager;
+  const Variant& eager = replay ? all.replayed : all.eager;
   std::vector<PairOfTimes> pairs;
-  bool timed = contest.timed();
+  bool timed = comparison.timed();
   const int64_t rounds = timed ? int64_t(o.eager_us.size()) : 1;
   for (int64_t round = 0; round < rounds && (round == 0 || !is_stopped(options)); ++round) {
     PairOfTimes times;
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
       profiler::Report report = profiled_round(
-          contest, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
+          comparison, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
       (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));
@@ -154,8 +154,8 @@ std::vector<PairOfTimes> run_profiled_rounds(
   return pairs;
 }
 
-std::string headline(const Contest& contest, const Outcome& o) {
-  if (!contest.timed()) return "- -> -, not timed on simt";
+std::string headline(const Comparison& comparison, const Outcome& o) {
+  if (!comparison.timed()) return "- -> -, not timed on simt";
   const Unit unit = unit_of_us(profiler::median(o.eager_us));
   const auto time = [&unit](const std::vector<double>& us) {
     return profiler::time_text(profiler::median(us) / unit.size);
@@ -166,8 +166,8 @@ std::string headline(const Contest& contest, const Outcome& o) {
       o.ratio.is_shown() ? " = " : ", ", o.factor_text());
 }
 
-std::string flops_line(const Ledger& ledger, const std::string& parity) {
-  const auto eager = double(ledger.total.eager_flops), fused = double(ledger.total.fused_flops);
+std::string flops_line(const ComparisonTable& table, const std::string& parity) {
+  const auto eager = double(table.total.eager_flops), fused = double(table.total.fused_flops);
   const Unit unit = eager < 1e10 ? Unit{1e6, "MFLOP"} : Unit{1e9, "GFLOP"};
   const std::string before = fmt::format("{:.3f}", eager / unit.size),
                     after = fmt::format("{:.3f}", fused / unit.size);
@@ -176,15 +176,15 @@ std::string flops_line(const Ledger& ledger, const std::string& parity) {
   return work + (parity.empty() ? "" : "   " + parity) + "\n";
 }
 
-std::string capture_line(const Contest& contest, const Outcome& o) {
-  const double capture_ms = contest.step->stats().capture_ms;
+std::string capture_line(const Comparison& comparison, const Outcome& o) {
+  const double capture_ms = comparison.step->stats().capture_ms;
   std::string pays_back;
   if (o.ratio.is_shown() && o.ratio.value > 1) {
     const double saved_us = o.saving().value;
     pays_back = ", pays back after " +
                 count_of(std::llround(std::ceil(capture_ms * 1e3 / saved_us)), "replay");
   }
-  const auto arena = double(contest.captured().executor->plan().bytes);
+  const auto arena = double(comparison.captured().executor->plan().bytes);
   const Unit size = unit_of_bytes(arena);
   return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} {}\n", capture_ms,
       pays_back, arena / size.size, size.name);
@@ -196,10 +196,10 @@ std::string with_unit(double us) {
 }
 
 // Where the fused step's time goes now, and where the eager one's went. Profiled rounds apportion.
-std::string gain_lines(const Ledger& ledger) {
-  const LedgerRow *longest = nullptr, *gain = nullptr;
+std::string gain_lines(const ComparisonTable& table) {
+  const ComparedRow *longest = nullptr, *gain = nullptr;
   double longest_us = 0, gain_us = 0;
-  for (const LedgerRow& row : ledger.rows) {
+  for (const ComparedRow& row : table.rows) {
     if (row.eager_us.empty() || row.fused_launches == 0) continue;
     const double fused = row.fused_time(), saved = row.eager_time() - fused;
     if (fused > longest_us) longest = &row;
@@ -219,38 +219,38 @@ std::string gain_lines(const Ledger& ledger) {
   return out +
          fmt::format(
              "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; arithmetic stays\n",
-             longest->fused, with_unit(longest_us), 100 * longest_us / ledger.total.fused_time(),
+             longest->fused, with_unit(longest_us), 100 * longest_us / table.total.fused_time(),
              double(longest->fused_flops) / (longest_us * 1e3));
 }
 
 // Rows that fusing makes slower, each with the rules that leave it out.
-std::string loss_lines(const Contest& contest, const Ledger& ledger) {
+std::string loss_lines(const Comparison& comparison, const ComparisonTable& table) {
   std::string out;
-  for (const LedgerRow& row : ledger.rows) {
+  for (const ComparedRow& row : table.rows) {
     const profiler::Estimate ratio = row.ratio();
     if (!ratio.is_shown() || ratio.value >= 1) continue;
-    const std::string rules = cat(contest.rules, ",-", row.rule);
+    const std::string rules = cat(comparison.rules, ",-", row.rule);
     out += fmt::format("note     {} is slower fused, {}; without it: {}\n", row.fused,
         row.ratio_text(),
-        contest.rules_option.empty() ? cat("RuleSet(\"", rules, "\")")
-                                     : contest.rules_option + rules);
+        comparison.rules_option.empty() ? cat("RuleSet(\"", rules, "\")")
+                                        : comparison.rules_option + rules);
   }
   return out;
 }
 
 }  // namespace
 
-std::string summary(const Contest& contest, const Outcome& o) {
-  const LedgerRow& total = o.ledger.total;
-  const bool judged = contest.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
-  return (judged ? gain_lines(o.ledger) : "") +
+std::string summary(const Comparison& comparison, const Outcome& o) {
+  const ComparedRow& total = o.table.total;
+  const bool decided = comparison.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
+  return (decided ? gain_lines(o.table) : "") +
          fmt::format(
              "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
              "counted {:.0f}{}\n",
              total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
-             double(total.fused_bytes) * 1e-6, contest.captured().executor->launches(),
-             o.fused.launches_per_step(), launches_note(contest.captured(), o)) +
-         (judged ? loss_lines(contest, o.ledger) : "");
+             double(total.fused_bytes) * 1e-6, comparison.captured().executor->launches(),
+             o.fused.launches_per_step(), launches_note(comparison.captured(), o)) +
+         (decided ? loss_lines(comparison, o.table) : "");
 }
 
 namespace {
@@ -264,8 +264,8 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
         count_of(int64_t(fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
         text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   }
-  if (const int64_t open = capture::not_judged(fused); open > 0)
-    out += fmt::format("measure: {} not judged: fused{}\n", count_of(open, "group"),
+  if (const int64_t open = capture::undecided(fused); open > 0)
+    out += fmt::format("measure: {} undecided: fused{}\n", count_of(open, "group"),
         text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   return out;
 }
@@ -287,13 +287,14 @@ std::string RoundTimes::factor_text() const {
   return profiler::factor_text(factor(), eager_us.size());
 }
 
-int64_t ContestOptions::layouts(const Contest& contest) const {
-  return contest.again && contest.device == kCpu && rounds >= profiler::kMinPairs ? kLayouts : 1;
+int64_t ComparisonOptions::layouts(const Comparison& comparison) const {
+  return comparison.again && comparison.device == kCpu && rounds >= profiler::kMinPairs ? kLayouts
+                                                                                        : 1;
 }
 
-std::string ContestOptions::describe(const Contest& contest) const {
-  if (!contest.timed()) return "one step of each";
-  const int64_t places = layouts(contest);
+std::string ComparisonOptions::describe(const Comparison& comparison) const {
+  if (!comparison.timed()) return "one step of each";
+  const int64_t places = layouts(comparison);
   return fmt::format("{} of rounds x {}, {} warm-up{}", count_of(rounds, "pair"),
       count_of(steps, "step"), warmup,
       places > 1 ? fmt::format(", in {} layouts of memory", places) : "");
@@ -302,30 +303,31 @@ std::string ContestOptions::describe(const Contest& contest) const {
 namespace {
 
 // A look at the step after its rounds, whose time other programs may have multiplied.
-std::string why_rounds_distrusted(const Contest& contest, const RoundTimes& times) {
+std::string why_rounds_distrusted(const Comparison& comparison, const RoundTimes& times) {
   const bool by_eager = !times.eager_us.empty();
   const std::vector<double>& us = by_eager ? times.eager_us : times.fused_us;
-  if (contest.device != kCpu || us.empty()) return "";
-  return why_distrusted(by_eager ? contest.eager : contest.fused, profiler::median(us));
+  if (comparison.device != kCpu || us.empty()) return "";
+  return why_distrusted(by_eager ? comparison.eager : comparison.fused, profiler::median(us));
 }
 
 }  // namespace
 
-RoundTimes time_rounds(const Contest& contest, const ContestOptions& options) {
-  RoundTimes times = run_clean_rounds(contest, {{contest.eager}, {contest.fused}}, options);
-  times.distrusted = why_rounds_distrusted(contest, times);
+RoundTimes time_rounds(const Comparison& comparison, const ComparisonOptions& options) {
+  RoundTimes times =
+      run_clean_rounds(comparison, {{comparison.eager}, {comparison.fused}}, options);
+  times.distrusted = why_rounds_distrusted(comparison, times);
   return times;
 }
 
-Outcome compare(const Contest& contest, const ContestOptions& options) {
-  for (int i = 0; i < 2 && !contest.step->captured(); ++i) contest.fused();
-  const capture::Captured& captured = contest.captured();
-  const Contestants contestants = contestants_of(contest);
+Outcome compare(const Comparison& comparison, const ComparisonOptions& options) {
+  for (int i = 0; i < 2 && !comparison.step->captured(); ++i) comparison.fused();
+  const capture::Captured& captured = comparison.captured();
+  const Variants variants = variants_of(comparison);
   Outcome o;
-  if (contest.timed())
-    static_cast<RoundTimes&>(o) = run_clean_rounds(contest, contestants, options);
-  o.distrusted = why_rounds_distrusted(contest, o);
-  const std::vector<PairOfTimes> times = run_profiled_rounds(contest, contestants, options, o);
+  if (comparison.timed())
+    static_cast<RoundTimes&>(o) = run_clean_rounds(comparison, variants, options);
+  o.distrusted = why_rounds_distrusted(comparison, o);
+  const std::vector<PairOfTimes> times = run_profiled_rounds(comparison, variants, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
   o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();
@@ -334,15 +336,15 @@ Outcome compare(const Contest& contest, const ContestOptions& options) {
   o.fused.clean_us = o.fused_us;
   o.eager.candidates = candidates(captured);
   o.fused.candidates.emplace();
-  o.ledger = make_ledger(captured, times);
-  if (contest.device != kCpu) {
-    o.ledger.times = "us, self CUDA";
-    o.ledger.total.eager = fmt::format(
+  o.table = make_table(captured, times);
+  if (comparison.device != kCpu) {
+    o.table.times = "us, self CUDA";
+    o.table.total.eager = fmt::format(
         "API calls {} -> {}", captured.recorded.nodes.size(), captured.executor->calls());
   }
-  if (contest.timed()) o.ratio = o.factor();
-  o.headline = headline(contest, o);
-  o.proof = proof_lines(contest, o);
+  if (comparison.timed()) o.ratio = o.factor();
+  o.headline = headline(comparison, o);
+  o.expected_saving = expected_saving_lines(comparison, o);
   return o;
 }
 
@@ -351,26 +353,26 @@ int64_t kept_unfused(const capture::Rewriter& fused) {
       fused.groups, [](const capture::Group& g) { return g.kept_unfused(); });
 }
 
-std::string report(const Contest& contest, const Outcome& o, const ReportText& text) {
-  const capture::Captured& captured = contest.captured();
-  std::string out = fmt::format("step     {}\n", o.headline) + summary(contest, o);
+std::string report(const Comparison& comparison, const Outcome& o, const ReportText& text) {
+  const capture::Captured& captured = comparison.captured();
+  std::string out = fmt::format("step     {}\n", o.headline) + summary(comparison, o);
   if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
-  out += "\n" + o.ledger.table(text.width) + "\n";
-  if (contest.device == kCpu) {
+  out += "\n" + o.table.text(text.width) + "\n";
+  if (comparison.device == kCpu) {
     out += fmt::format(
         "profiled rounds: the profiler takes {:.1f} and {:.1f} us of a step, distortion beyond it "
-        "{:+.1f} % and {:+.1f} %; the ledger only apportions\n",
+        "{:+.1f} % and {:+.1f} %; the table only apportions\n",
         o.eager.profiler_us(), o.fused.profiler_us(), o.eager.distortion(), o.fused.distortion());
   }
   const std::string eager_busy = o.eager.busy(), fused_busy = o.fused.busy();
   if (!eager_busy.empty()) out += fmt::format("eager: {}\n", eager_busy);
   if (!fused_busy.empty() && fused_busy != eager_busy)
     out += fmt::format("fused: {}\n", fused_busy);
-  for (const std::string& line : o.proof) out += line + "\n";
-  out += capture_line(contest, o) + flops_line(o.ledger, text.parity) +
+  for (const std::string& line : o.expected_saving) out += line + "\n";
+  out += capture_line(comparison, o) + flops_line(o.table, text.parity) +
          groups_lines(captured.fused, text);
   if (text.explain) {
-    out += "\n" + capture::explain(captured, capture::RuleSet(contest.rules), capture::rules(),
+    out += "\n" + capture::explain(captured, capture::RuleSet(comparison.rules), capture::rules(),
                       o.eager.ceiling());
   }
   return out;

@@ -1,4 +1,4 @@
-// The comparison ledger: eager and fused side by side, row mapped to row by what each fused op
+// The table of a comparison: eager and fused side by side, row mapped to row by what each fused op
 // stands for, never by name.
 //
 // Times come from profiled rounds of both runs, in pairs: a row's are the medians over the rounds,
@@ -24,20 +24,21 @@ struct Unit {
 Unit unit_of_us(double us);        // us, ms
 Unit unit_of_bytes(double bytes);  // kB, MB
 
-using LedgerRow = profiler::ComparedRow;
+using profiler::ComparedRow;
 
-struct Ledger {
-  std::vector<LedgerRow> rows;  // in the order of the fused graph
-  LedgerRow total;
+struct ComparisonTable {
+  std::vector<ComparedRow> rows;  // in the order of the fused graph
+  ComparedRow total;
   std::string times = "us, self CPU";  // the title of the times
-  // The ledger as a table of at most `width` columns; without times these columns are "-".
-  std::string table(size_t width = 100) const;
+  // The table in text, of at most `width` columns; without times these columns are "-".
+  std::string text(size_t width = 100) const;
 };
 
 // The launch times of the eager and of the fused step in one pair of rounds (launch_times_us).
 using PairOfTimes = std::pair<std::vector<double>, std::vector<double>>;
-// Without `rounds` the ledger has no times.
-Ledger make_ledger(const capture::Captured& captured, const std::vector<PairOfTimes>& rounds);
+// Without `rounds` the table has no times.
+ComparisonTable make_table(
+    const capture::Captured& captured, const std::vector<PairOfTimes>& rounds);
 
 // The nodes of the fused graph, for reports of its replays.
 std::vector<profiler::GraphNode> describe_nodes(const capture::Captured& captured);

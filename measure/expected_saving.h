@@ -1,10 +1,11 @@
-// What fusing should save by the roofs, beside what it saved: the lines below a contest's headline.
-// A proof far off says LOOK. Pure functions, used by measure::compare().
+// What fusing should save by the roofs, beside what it saved: the lines below a comparison's
+// headline. A saving far from what was expected says LOOK. Pure functions, used by
+// measure::compare().
 #pragma once
 
 #include <algorithm>
 
-#include "measure/contest.h"
+#include "measure/comparison.h"
 
 namespace sinter::measure {
 
@@ -26,6 +27,7 @@ struct Saving {
 std::string estimate_text(const Saving& expected, const profiler::Estimate& saved_us);
 
 // The lines of an outcome that is complete but for them; none where nothing can be said.
-std::vector<std::string> proof_lines(const Contest& contest, const Outcome& outcome);
+std::vector<std::string> expected_saving_lines(
+    const Comparison& comparison, const Outcome& outcome);
 
 }  // namespace sinter::measure

@@ -1,4 +1,4 @@
-#include "examples/cli/contest.h"
+#include "examples/cli/comparison.h"
 
 #include <fmt/format.h>
 
@@ -12,63 +12,64 @@
 
 namespace sinter::cli {
 
-void add_contest_flags(
-    Flags& flags, FusionFlags& fusion, ContestFlags& contest, int64_t fewest_steps) {
-  contest.view.table.scopes = false;
-  contest.stopped = interrupted;
+void add_comparison_flags(
+    Flags& flags, FusionFlags& fusion, ComparisonFlags& comparison, int64_t fewest_steps) {
+  comparison.view.table.scopes = false;
+  comparison.stopped = interrupted;
   flags.topic("comparison");
   add_fusion_flags(flags, fusion);
-  flags.number("steps", contest.steps, fewest_steps, 1'000'000, "of a round");
-  flags.number("warmup", contest.warmup, 0, 1'000'000, "steps before each round, not measured");
-  flags.number("rounds", contest.rounds, 1, 10'000, "pairs of rounds; fewer than 6 give no factor");
+  flags.number("steps", comparison.steps, fewest_steps, 1'000'000, "of a round");
+  flags.number("warmup", comparison.warmup, 0, 1'000'000, "steps before each round, not measured");
+  flags.number(
+      "rounds", comparison.rounds, 1, 10'000, "pairs of rounds; fewer than 6 give no factor");
   flags
-      .number("max-rel", contest.max_rel, 0, 1,
+      .number("max-rel", comparison.max_rel, 0, 1,
           "largest difference allowed, relative to the tensor's largest value")
       .standard = "1e-5; tf32 2e-3, bf16 2e-2";
-  not_saved(flags.toggle("blame", contest.blame,
+  not_saved(flags.toggle("blame", comparison.blame,
       "hold each op, eager and fused, against f64 and name the first that is wrong; no times"));
-  not_saved(flags.word("devices", contest.devices, "LIST", "with --blame: of cpu, simt, cuda"))
+  not_saved(flags.word("devices", comparison.devices, "LIST", "with --blame: of cpu, simt, cuda"))
       .standard = "that of --device";
-  add_view_flags(flags, contest.view);
-  not_saved(add_profile_flag(flags, contest.files));
-  add_output_flags(flags, contest.files);
+  add_view_flags(flags, comparison.view);
+  not_saved(add_profile_flag(flags, comparison.files));
+  add_output_flags(flags, comparison.files);
 }
 
-void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest) {
+void fit_rounds(ComparisonFlags& comparison, const Flags& given, double steps, int64_t fewest) {
   const auto all = int64_t(std::min(steps, 1e6));
   if (!given.given("rounds"))
-    contest.rounds = std::clamp(all, std::min(fewest, contest.rounds), contest.rounds);
-  const int64_t of_a_round = std::max<int64_t>(all / contest.rounds, 1);
-  if (!given.given("warmup")) contest.warmup = std::min(contest.warmup, of_a_round / 4);
-  contest.steps = std::clamp<int64_t>(of_a_round - contest.warmup, 1, 20);
+    comparison.rounds = std::clamp(all, std::min(fewest, comparison.rounds), comparison.rounds);
+  const int64_t of_a_round = std::max<int64_t>(all / comparison.rounds, 1);
+  if (!given.given("warmup")) comparison.warmup = std::min(comparison.warmup, of_a_round / 4);
+  comparison.steps = std::clamp<int64_t>(of_a_round - comparison.warmup, 1, 20);
 }
 
-profiler::Exports Comparison::exports() const {
-  const std::string device = contest.device.str().substr(0, 4);  // without the number of a card
+profiler::Exports CompareRun::exports() const {
+  const std::string device = comparison.device.str().substr(0, 4);  // without the number of a card
   return flags.files.exports(
-      fmt::format("{}_b{}_{}_{}", case_name, batch, contest.dtype, device), true);
+      fmt::format("{}_b{}_{}_{}", case_name, batch, comparison.dtype, device), true);
 }
 
-void Comparison::check_flags() const {
+void CompareRun::check_flags() const {
   SINTER_CHECK(flags.blame || flags.devices.empty(), usage,
       cat("usage: --devices needs --blame: --devices is ", escaped(flags.devices)),
       "one step on one device: --device");
   if (!flags.files.formats.empty()) exports().check(flags.files.force);
 }
 
-void Comparison::blame(const Tensors& inputs, measure::BlameOptions options) const {
-  const std::string devices = flags.devices.empty() ? contest.device.str() : flags.devices;
+void CompareRun::blame(const Tensors& inputs, measure::BlameOptions options) const {
+  const std::string devices = flags.devices.empty() ? comparison.device.str() : flags.devices;
   options.devices.clear();
   for (const std::string& name : split("usage: --devices", devices))
     options.devices.push_back(Device::parse(name));
-  options.rules = capture::RuleSet(contest.rules);
-  const measure::Blame blame = measure::blame(contest.captured().recorded, inputs, options);
-  out.result("blame", "{}", contest.title);
+  options.rules = capture::RuleSet(comparison.rules);
+  const measure::Blame blame = measure::blame(comparison.captured().recorded, inputs, options);
+  out.result("blame", "{}", comparison.title);
   out.result_text(blame.table(table_width()) + "\n");
   out.result("verdict", blame.verdict());
   Json object = {{"schema", "sinter.blame/1"}, {"verdict", blame.verdict()},
       {"first", blame.first ? Json(*blame.first) : Json()}, {"ops", Json::array()}};
-  for (const measure::JudgedOp& op : blame.ops) {
+  for (const measure::CheckedOp& op : blame.ops) {
     object["ops"].push_back({{"device", op.device.str()}, {"fused", op.fused}, {"op", op.op},
         {"rule", op.rule ? Json(op.rule) : Json()}, {"module", op.module},
         {"error", op.worst.error}, {"bound", op.worst.bound}});
@@ -80,62 +81,63 @@ void Comparison::blame(const Tensors& inputs, measure::BlameOptions options) con
   SINTER_CHECK(!blame.first_nan, numeric, cat(program, ": ", blame.verdict()));
 }
 
-Outcome Comparison::run(const std::string& parity) const {
+Outcome CompareRun::run(const std::string& parity) const {
   const bool tables = flags.files.has("table") || flags.view.guess;
-  measure::ContestOptions options = flags;
-  if (tables || flags.rounds >= profiler::kMinPairs) options.roofs = roofs_for(contest.device, out);
-  const Outcome outcome = measure::compare(contest, options);
-  if (contest.timed()) check_roofs(outcome.eager, out);
+  measure::ComparisonOptions options = flags;
+  if (tables || flags.rounds >= profiler::kMinPairs)
+    options.roofs = roofs_for(comparison.device, out);
+  const Outcome outcome = measure::compare(comparison, options);
+  if (comparison.timed()) check_roofs(outcome.eager, out);
   const std::string grades = flags.view.guess ? guess(outcome.fused, out) : "";
-  out.result("compare", "{}   {}", contest.title, flags.describe(contest));
+  out.result("compare", "{}   {}", comparison.title, flags.describe(comparison));
   if (tables) {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
                     outcome.fused.table(flags.view.table) + grades);
   }
   const size_t width = flags.view.table.width;
-  out.result_text("\n" + measure::report(contest, outcome,
+  out.result_text("\n" + measure::report(comparison, outcome,
                              {.parity = "parity: " + parity,
                                  .explain = fusion.explain,
                                  .how_to_explain = "--explain",
                                  .next = next,
                                  .width = width == 0 ? 100 : std::min<size_t>(width, 100)}));
   if (!flags.files.formats.empty()) write_files(outcome);
-  if (!fusion.dump_graph.empty()) write_graphs(fusion.dump_graph, contest.captured());
+  if (!fusion.dump_graph.empty()) write_graphs(fusion.dump_graph, comparison.captured());
   return outcome;
 }
 
-void Comparison::write_files(const Outcome& outcome) const {
+void CompareRun::write_files(const Outcome& outcome) const {
   const profiler::Exports files = exports();
-  const profiler::Comparison comparison{
-      outcome.headline, outcome.ledger.rows, outcome.proof, measure::summary(contest, outcome)};
+  const profiler::CompareRun compare_run{outcome.headline, outcome.table.rows,
+      outcome.expected_saving, measure::summary(comparison, outcome)};
   const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n",
       outcome.eager.table(flags.view.table), outcome.fused.table(flags.view.table),
-      outcome.ledger.table(), outcome.headline, join(outcome.proof, "\n"));
+      outcome.table.text(), outcome.headline, join(outcome.expected_saving, "\n"));
   const profiler::RunFacts facts{
       workload, common.command, build_name(), std::to_string(common.seed), batch};
   const profiler::Report reports[] = {outcome.eager, outcome.fused};
-  for (const std::string& what : files.write(reports, facts, text, &comparison))
+  for (const std::string& what : files.write(reports, facts, text, &compare_run))
     out.note("profile", what);
   out.note("files", join(files.files()));
 }
 
-double Comparison::allowed() const {
-  return flags.max_rel.value_or(contest.dtype == "f32"    ? 1e-5
-                                : contest.dtype == "tf32" ? 2e-3
-                                                          : 2e-2);
+double CompareRun::allowed() const {
+  return flags.max_rel.value_or(comparison.dtype == "f32"    ? 1e-5
+                                : comparison.dtype == "tf32" ? 2e-3
+                                                             : 2e-2);
 }
 
-void Comparison::check_close(const Worst& worst, const std::string& what, double floor) const {
+void CompareRun::check_close(const Worst& worst, const std::string& what, double floor) const {
   const double most = std::max(allowed(), floor);
   SINTER_CHECK(worst.relative <= most, check,
       cat(program, ": results differ: ", what, worst.where, ", max rel ",
           fmt::format("{:.1e}; allowed {:.1g}", worst.relative, most)));
 }
 
-void Comparison::judge(const Outcome& outcome) const {
+void CompareRun::check(const Outcome& outcome) const {
   Measured m{.only = &outcome.fused, .eager = &outcome.eager};
   // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
-  if (contest.device == kCpu) {
+  if (comparison.device == kCpu) {
     m.distortion =
         std::max(std::abs(outcome.eager.distortion()), std::abs(outcome.fused.distortion()));
   }
@@ -143,10 +145,10 @@ void Comparison::judge(const Outcome& outcome) const {
     if (!outcome.ratio.is_noisy()) m.speedup = outcome.ratio;
     m.noise = 100 * outcome.ratio.noise();
   }
-  cli::judge(program, flags.view, m);
+  cli::check_view(program, flags.view, m);
 }
 
-void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
+void add_json(Json& object, const Comparison& comparison, const Outcome& outcome) {
   // NaN, as the median of nothing is, is written as null.
   const auto median = [](const std::vector<double>& us) {
     return profiler::four_digits(profiler::median(us));
@@ -156,8 +158,8 @@ void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
     return Json{
         {"value", known(ratio.value)}, {"low", known(ratio.low)}, {"high", known(ratio.high)}};
   };
-  const measure::LedgerRow& total = outcome.ledger.total;
-  const capture::Rewriter& fused = contest.captured().fused;
+  const measure::ComparedRow& total = outcome.table.total;
+  const capture::Rewriter& fused = comparison.captured().fused;
   object["eager_us"] = median(outcome.eager_us);
   object["fused_us"] = median(outcome.fused_us);
   object["ratio"] = json_of(outcome.ratio);
@@ -167,13 +169,13 @@ void add_json(Json& object, const Contest& contest, const Outcome& outcome) {
       {"fused", std::llround(outcome.fused.launches_per_step())}, {"complete", outcome.complete}};
   object["bytes"] = {{"eager", total.eager_bytes}, {"fused", total.fused_bytes}};
   object["flops"] = {{"eager", total.eager_flops}, {"fused", total.fused_flops}};
-  object["capture_ms"] = contest.step->stats().capture_ms;
+  object["capture_ms"] = comparison.step->stats().capture_ms;
   object["near_misses"] = fused.misses.size();
   object["kept_unfused"] = measure::kept_unfused(fused);
-  object["ledger"] = Json::array();
-  for (const measure::LedgerRow& row : outcome.ledger.rows) {
-    object["ledger"].push_back({{"fused", row.fused}, {"eager", row.eager},
-        {"verdict", row.verdict}, {"launches", {row.eager_launches, row.fused_launches}},
+  object["rows"] = Json::array();
+  for (const measure::ComparedRow& row : outcome.table.rows) {
+    object["rows"].push_back({{"fused", row.fused}, {"eager", row.eager}, {"verdict", row.verdict},
+        {"launches", {row.eager_launches, row.fused_launches}},
         {"self_us", {row.eager_time(), row.fused_time()}}, {"ratio", json_of(row.ratio())},
         {"bytes", {row.eager_bytes, row.fused_bytes}}});
   }

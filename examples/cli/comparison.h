@@ -1,5 +1,5 @@
-// What `mnist compare` and `geglu` share: the contest of measure/contest.h with a program's flags,
-// output, files, JSON and exit status. A program adds the steps and their parity.
+// What `mnist compare` and `geglu` share: the comparison of measure/comparison.h with a program's
+// flags, output, files, JSON and exit status. A program adds the steps and their parity.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,13 +8,13 @@
 #include "examples/cli/profile.h"
 #include "examples/cli/step.h"
 #include "measure/blame.h"
-#include "measure/contest.h"
+#include "measure/comparison.h"
 
 namespace sinter::cli {
 
-using measure::Contest, measure::Outcome, measure::Worst;
+using measure::Comparison, measure::Outcome, measure::Worst;
 
-struct ContestFlags : measure::ContestOptions {
+struct ComparisonFlags : measure::ComparisonOptions {
   ViewFlags view;
   ExportFlags files;
   std::optional<double> max_rel;
@@ -23,24 +23,24 @@ struct ContestFlags : measure::ContestOptions {
 };
 // Topic "comparison": those of add_fusion_flags(), --steps --warmup --rounds --max-rel --blame;
 // topic "table": those of ViewFlags and ExportFlags. `fewest_steps` may be 0: as many as fit.
-void add_contest_flags(
-    Flags& flags, FusionFlags& fusion, ContestFlags& contest, int64_t fewest_steps = 1);
+void add_comparison_flags(
+    Flags& flags, FusionFlags& fusion, ComparisonFlags& comparison, int64_t fewest_steps = 1);
 
 // Chooses the steps of a round and, where they were not given, rounds and warm-up, so that all
 // rounds of one mode have `steps` in all; but never fewer rounds than `fewest`, nor than one step
 // in each.
-void fit_rounds(ContestFlags& contest, const Flags& given, double steps, int64_t fewest);
+void fit_rounds(ComparisonFlags& comparison, const Flags& given, double steps, int64_t fewest);
 
 // What one run of the program compares.
-struct Comparison {
+struct CompareRun {
   const CommonFlags& common;
   const FusionFlags& fusion;
-  const ContestFlags& flags;
+  const ComparisonFlags& flags;
   Output& out;
   std::string program, workload;  // "compare" begins messages; "mlp 784-10, adam" names profiles
   std::string case_name;          // begins the names of files: "mlp"
   int64_t batch = 0;
-  Contest contest{};
+  Comparison comparison{};
   std::string next{};  // what a reader may try
 
   // Before any work: do the flags go together, can the files be written? Error: usage.
@@ -56,13 +56,13 @@ struct Comparison {
   // floor: what may differ at least.
   void check_close(const Worst& worst, const std::string& what = "", double floor = 0) const;
   // Throws where --expect or --fail-on ask for it.
-  void judge(const Outcome& outcome) const;
+  void check(const Outcome& outcome) const;
 
  private:
   profiler::Exports exports() const;
   void write_files(const Outcome& outcome) const;
 };
-// The keys from "eager_us" to "ledger" of an object of --json.
-void add_json(Json& object, const Contest& contest, const Outcome& outcome);
+// The keys from "eager_us" to "rows" of an object of --json.
+void add_json(Json& object, const Comparison& comparison, const Outcome& outcome);
 
 }  // namespace sinter::cli

@@ -1,13 +1,14 @@
-// A contest: one step, eager and fused, against each other, and a table of what changed.
+// A comparison: one step, eager and fused, against each other, and a table of what changed.
 //
-//   measure::Contest contest{.eager = [&] { train_step(batch); }, .fused = [&] { step(batch); },
+//   measure::Comparison comparison{.eager = [&] { train_step(batch); }, .fused = [&] { step(batch);
+//   },
 //       .step = &step};
-//   std::cout << measure::report(contest, {}, measure::compare(contest, {}));
+//   std::cout << measure::report(comparison, {}, measure::compare(comparison, {}));
 //
 // Clean rounds in pairs (A B B A), so that a slow moment of the machine hits both alike, give the
-// factor; as many profiled rounds only apportion the time to the rows of the ledger. On the
+// factor; as many profiled rounds only apportion the time to the rows of the table. On the
 // emulator one step of each is counted, and nothing is timed. Used by the programs `mnist compare`,
-// `mnist bench` and `geglu`, and by a user's own. One thread; the caller judges parity itself, with
+// `mnist bench` and `geglu`, and by a user's own. One thread; the caller checks parity itself, with
 // Worst.
 #pragma once
 
@@ -15,14 +16,14 @@
 #include <optional>
 
 #include "capture/step.h"
-#include "measure/ledger.h"
+#include "measure/comparison_table.h"
 #include "profiler/report.h"
 #include "profiler/stats.h"
 
 namespace sinter::measure {
 
 // A way to run the step, and the capture that it replays; null where it runs op by op.
-struct Contestant {
+struct Variant {
   std::function<void()> run;
   const capture::Step* step = nullptr;
 };
@@ -32,7 +33,7 @@ struct Twin {
   std::function<void()> eager, fused;
 };
 
-struct Contest {
+struct Comparison {
   Device device = kCpu;
   std::string title = "step";
   std::function<void()> eager, fused;   // one step each
@@ -44,7 +45,7 @@ struct Contest {
   // On cuda, where wanted: makes another captured step of these rules, replayed as a graph or
   // launched one by one. The fused one launched one by one separates fusion from replay; the
   // unfused one replayed has kernels that can be timed.
-  std::function<Contestant(const std::string& rules, bool cuda_graph)> make{};
+  std::function<Variant(const std::string& rules, bool cuda_graph)> make{};
   // Where wanted: makes both steps anew while the others live, see Note [Layouts of memory].
   std::function<Twin()> again{};
 
@@ -53,33 +54,33 @@ struct Contest {
   bool timed() const { return device.type != Device::Type::simt; }
 };
 
-struct ContestOptions {
+struct ComparisonOptions {
   int64_t steps = 20, warmup = 3;  // of a round; those that warm up are not measured
   int64_t rounds = 9;              // pairs; fewer than 6 give no factor
   // What the machine can do, see measure::calibrated(); without it no share of a roof is told.
   std::optional<profiler::Roofs> roofs{};
-  // Asked before each pair of rounds: true ends the contest with the pairs that are there.
+  // Asked before each pair of rounds: true ends the comparison with the pairs that are there.
   std::function<bool()> stopped{};
 
-  // 1, or kLayouts on the CPU, where the contest can make its steps again and there will be an
+  // 1, or kLayouts on the CPU, where the comparison can make its steps again and there will be an
   // interval.
-  int64_t layouts(const Contest& contest) const;
+  int64_t layouts(const Comparison& comparison) const;
   // "9 pairs of rounds x 20 steps, 3 warm-up, in 3 layouts of memory"
-  std::string describe(const Contest& contest) const;
+  std::string describe(const Comparison& comparison) const;
 };
 
 // Note [Layouts of memory]
 //   Where the weights lie decides which of them share a set of a cache. It moves the time of a
 //   small step by about 1 %, and is another in each process. Rounds of one layout agree with each
 //   other to less than that, so an interval of them alone does not hold what the next run finds. A
-//   contest that can make its steps again runs its rounds in three layouts, in turn; the interval
-//   draws layouts anew, and then rounds of each.
+//   comparison that can make its steps again runs its rounds in three layouts, in turn; the
+//   interval draws layouts anew, and then rounds of each.
 //
 //   A process of one thread is another case: until the first second one begins, glibc and libstdc++
 //   count references and lock without atomic instructions, which makes the eager step 6 % shorter
 //   (1.53x where it is 1.62x with threads). The trial of threads ends that for good, --threads 1
 //   does not. So that all processes measure the same, and as a training with threads runs, every
-//   contest first starts a thread.
+//   comparison first starts a thread.
 inline constexpr int64_t kLayouts = 3;
 
 // The median step of each round.
@@ -95,36 +96,37 @@ struct RoundTimes {
   std::string factor_text() const;  // "1.21x [1.19,1.23]", or why there is none
 };
 // The clean rounds by themselves; of one step alone where the other is none.
-RoundTimes time_rounds(const Contest& contest, const ContestOptions& options);
+RoundTimes time_rounds(const Comparison& comparison, const ComparisonOptions& options);
 
 struct Outcome : RoundTimes {     // of the clean rounds
   profiler::Report eager, fused;  // profiled rounds, one after the other
   bool complete = true;           // every step had the launches of its graph
-  Ledger ledger;
+  ComparisonTable table;
   profiler::Estimate ratio{};  // of the clean rounds
   std::string headline;        // "1402 -> 1157 us = 1.21x [1.19,1.23]"
   // What fusion, replay and traffic should have saved, beside what was saved.
-  std::vector<std::string> proof;
+  std::vector<std::string> expected_saving;
 };
 
 // Throws interrupted if it was stopped before the first pair of rounds was over.
-Outcome compare(const Contest& contest, const ContestOptions& options = {});
+Outcome compare(const Comparison& comparison, const ComparisonOptions& options = {});
 
 struct ReportText {
   std::string parity;          // ends the line of FLOPs: "parity: 2e-07"
   bool explain = false;        // with the explanation of each group and near miss
   std::string how_to_explain;  // where it is left out: how a user of the program gets it
   std::string next;            // what to try, as the program says it
-  size_t width = 100;          // columns of the ledger
+  size_t width = 100;          // columns of the table
 };
 // Groups that measuring has shown to be no faster.
 int64_t kept_unfused(const capture::Rewriter& fused);
 // Lines below the headline: what made it faster, what is left, what was counted, and a note of each
 // row that fusing makes slower.
-std::string summary(const Contest& contest, const Outcome& outcome);
-// The headline, the summary, what to try next, the ledger and the lines below it, down to the near
+std::string summary(const Comparison& comparison, const Outcome& outcome);
+// The headline, the summary, what to try next, the table and the lines below it, down to the near
 // misses.
-std::string report(const Contest& contest, const Outcome& outcome, const ReportText& text = {});
+std::string report(
+    const Comparison& comparison, const Outcome& outcome, const ReportText& text = {});
 
 // How long steps take, in us: each by itself on the CPU. Elsewhere their mean, by the time from one
 // wait for the device to the next: a wait behind every step would cost more than a short step does.

@@ -1,13 +1,13 @@
-// The contest of two modes: what a user's own program gets of it, and what it says of the saving
+// The comparison of two modes: what a user's own program gets of it, and what it says of the saving
 // that it expected.
-#include "measure/contest.h"
+#include "measure/comparison.h"
 
 #include <gtest/gtest.h>
 #include <sys/single_threaded.h>
 
 #include "core/device/memory.h"
 #include "core/parallel.h"
-#include "measure/proof.h"
+#include "measure/expected_saving.h"
 #include "measure/threads.h"
 #include "measure/timer.h"
 #include "tests/capture/step_util.h"
@@ -24,7 +24,7 @@ TEST(Estimate, BytesInACacheMayCostNothing) {
   const Saving cached{
       .launches = 16, .launch_us = 0.5, .kilobytes = 3000, .copy_gbs = 100, .in_cache = true};
   EXPECT_EQ(estimate_text(cached, {18.2, 12, 25, true}),
-      "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 0 to 30.0us, as they fit the "
+      "saving: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 0 to 30.0us, as they fit the "
       "cache | "
       "expected 8.0 to 38.0us, saved 18.2 [12.0,25.0]");
   EXPECT_FALSE(looks(cached, 7, 9)) << "the launches alone";
@@ -37,7 +37,7 @@ TEST(Estimate, BytesInACacheMayCostNothing) {
 TEST(Estimate, BytesFromMemoryCostWhatCopyingCosts) {
   const Saving memory{.launches = 16, .launch_us = 0.5, .kilobytes = 3000, .copy_gbs = 100};
   EXPECT_EQ(estimate_text(memory, {18.2, 12, 25, true}),
-      "estimate: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 30.0us | expected 38.0us, "
+      "saving: -16 launches x 0.50us, and -3000.0 kB at 100 GB/s = 30.0us | expected 38.0us, "
       "saved 18.2 "
       "[12.0,25.0]  LOOK");
   EXPECT_FALSE(looks(memory, 30, 35));
@@ -56,7 +56,7 @@ struct Small {
         fused(options),
         step(fused.function(), fused.step_options("all")),
         batch(batch_of(options, 6, 1)) {}
-  Contest contest() {
+  Comparison comparison() {
     return {.device = options.device,
         .eager = [this] { eager(batch); },
         .fused = [this] { step(batch); },
@@ -64,36 +64,36 @@ struct Small {
   }
 };
 
-TEST(Contest, CapturesTheStepRunsInPairsAndReports) {
+TEST(Comparison, CapturesTheStepRunsInPairsAndReports) {
   Small small(kCpu);
-  const Contest contest = small.contest();
-  const ContestOptions options{.steps = 2, .warmup = 0, .rounds = 3};
-  EXPECT_EQ(options.describe(contest), "3 pairs of rounds x 2 steps, 0 warm-up");
-  const Outcome outcome = compare(contest, options);
+  const Comparison comparison = small.comparison();
+  const ComparisonOptions options{.steps = 2, .warmup = 0, .rounds = 3};
+  EXPECT_EQ(options.describe(comparison), "3 pairs of rounds x 2 steps, 0 warm-up");
+  const Outcome outcome = compare(comparison, options);
   EXPECT_EQ(outcome.eager_us.size(), 3u);
   EXPECT_EQ(outcome.fused_us.size(), 3u);
   EXPECT_TRUE(outcome.complete);
-  EXPECT_EQ(outcome.eager.launches_per_step(), outcome.ledger.total.eager_launches);
-  EXPECT_EQ(outcome.fused.launches_per_step(), outcome.ledger.total.fused_launches);
+  EXPECT_EQ(outcome.eager.launches_per_step(), outcome.table.total.eager_launches);
+  EXPECT_EQ(outcome.fused.launches_per_step(), outcome.table.total.fused_launches);
   EXPECT_FALSE(outcome.ratio.has_interval) << "three pairs give no factor";
-  EXPECT_FALSE(outcome.ledger.rows.at(0).eager_us.empty());
+  EXPECT_FALSE(outcome.table.rows.at(0).eager_us.empty());
 
-  const std::string text = report(contest, outcome, {.parity = "parity: none"});
+  const std::string text = report(comparison, outcome, {.parity = "parity: none"});
   for (const char* part : {"Fused row", "TOTAL", "step ", " us, no factor", "launches: claimed ",
            "   parity: none\n", "capture ", " ms, shape-specialised"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
-  const std::string explained = report(contest, outcome, {.explain = true});
+  const std::string explained = report(comparison, outcome, {.explain = true});
   EXPECT_NE(explained.find("group 1"), std::string::npos) << explained;
   EXPECT_EQ(text.find("group 1"), std::string::npos) << text;
 }
 
 // Where blocks lie is another in each process: the interval is of several layouts.
-TEST(Contest, RunsItsRoundsInSeveralLayoutsOfMemory) {
+TEST(Comparison, RunsItsRoundsInSeveralLayoutsOfMemory) {
   Small small(kCpu);
-  Contest contest = small.contest();
+  Comparison comparison = small.comparison();
   std::vector<std::unique_ptr<Small>> made;
   std::vector<int> eager, fused;
-  contest.again = [&]() -> Twin {
+  comparison.again = [&]() -> Twin {
     const size_t i = made.size();
     made.push_back(std::make_unique<Small>(kCpu));
     eager.push_back(0);
@@ -107,22 +107,22 @@ TEST(Contest, RunsItsRoundsInSeveralLayoutsOfMemory) {
           made[i]->step(made[i]->batch);
         }};
   };
-  const ContestOptions options{.steps = 2, .warmup = 1, .rounds = 8};
-  EXPECT_EQ(
-      options.describe(contest), "8 pairs of rounds x 2 steps, 1 warm-up, in 3 layouts of memory");
-  const Outcome outcome = compare(contest, options);
+  const ComparisonOptions options{.steps = 2, .warmup = 1, .rounds = 8};
+  EXPECT_EQ(options.describe(comparison),
+      "8 pairs of rounds x 2 steps, 1 warm-up, in 3 layouts of memory");
+  const Outcome outcome = compare(comparison, options);
   EXPECT_EQ(outcome.layouts, 3);
   EXPECT_EQ(outcome.eager_us.size(), 8u);
   // Three to warm up; of eight rounds the second layout has 1, 4 and 7, the third 2 and 5.
   EXPECT_EQ(eager, (std::vector<int>{3 + 3 * 3, 3 + 2 * 3}));
   EXPECT_EQ(fused, eager);
-  EXPECT_EQ(time_rounds(contest, options).layouts, 3);
-  EXPECT_EQ(compare(contest, {.steps = 1, .warmup = 0, .rounds = 5}).layouts, 1)
+  EXPECT_EQ(time_rounds(comparison, options).layouts, 3);
+  EXPECT_EQ(compare(comparison, {.steps = 1, .warmup = 0, .rounds = 5}).layouts, 1)
       << "there is no interval";
   EXPECT_EQ(made.size(), 4u);
 }
 
-TEST(Contest, TheIntervalIsOverAllLayouts) {
+TEST(Comparison, TheIntervalIsOverAllLayouts) {
   RoundTimes times{.eager_us = {}, .listed_us = {}, .fused_us = std::vector<double>(60, 100)};
   for (int i = 0; i < 60; ++i) times.eager_us.push_back(i % 3 == 2 ? 160 : 150);
   EXPECT_EQ(times.factor_text(), "1.50x [1.50,1.50]");
@@ -132,48 +132,48 @@ TEST(Contest, TheIntervalIsOverAllLayouts) {
 }
 
 // What glibc and libstdc++ go by. Alone in its process this fails without be_multithreaded().
-TEST(Contest, IsTimedAsInAProcessOfSeveralThreads) {
+TEST(Comparison, IsTimedAsInAProcessOfSeveralThreads) {
   Small small(kCpu);
-  time_rounds(small.contest(), {.steps = 1, .warmup = 0, .rounds = 1});
+  time_rounds(small.comparison(), {.steps = 1, .warmup = 0, .rounds = 1});
   EXPECT_FALSE(__libc_single_threaded);
 }
 
 // A row that loses is said, with the rules that leave it out; one that may not lose is not.
-TEST(Contest, NamesTheRowsThatFusingMakesSlower) {
+TEST(Comparison, NamesTheRowsThatFusingMakesSlower) {
   Small small(kCpu);
-  Contest contest = small.contest();
-  Outcome outcome = compare(contest, {.steps = 1, .warmup = 0, .rounds = 1});
+  Comparison comparison = small.comparison();
+  Outcome outcome = compare(comparison, {.steps = 1, .warmup = 0, .rounds = 1});
   const std::vector<double> slow{20, 21, 20, 20, 21, 20}, fast{10, 10.5, 10, 10, 10.5, 10};
   outcome.ratio = {.value = 1, .low = 1, .high = 1, .has_interval = true};
   outcome.distrusted.clear();  // whatever ran beside this test
-  for (LedgerRow& row : outcome.ledger.rows) row.eager_us = row.fused_us = slow;
-  EXPECT_EQ(summary(contest, outcome).find("note "), std::string::npos);
-  LedgerRow& row = outcome.ledger.rows.at(0);
+  for (ComparedRow& row : outcome.table.rows) row.eager_us = row.fused_us = slow;
+  EXPECT_EQ(summary(comparison, outcome).find("note "), std::string::npos);
+  ComparedRow& row = outcome.table.rows.at(0);
   row.eager_us = fast;
-  EXPECT_NE(summary(contest, outcome)
+  EXPECT_NE(summary(comparison, outcome)
                 .find("note     linear_act is slower fused, 0.50x [0.50,0.50]; without it: "
                       "RuleSet(\"all,-linear_act\")\n"),
       std::string::npos)
-      << summary(contest, outcome);
-  contest.rules_option = "--rules ";
+      << summary(comparison, outcome);
+  comparison.rules_option = "--rules ";
   EXPECT_NE(
-      summary(contest, outcome).find("without it: --rules all,-linear_act\n"), std::string::npos)
-      << summary(contest, outcome);
+      summary(comparison, outcome).find("without it: --rules all,-linear_act\n"), std::string::npos)
+      << summary(comparison, outcome);
   row.eager_us = {10, 30, 10, 30, 10, 30};
-  EXPECT_EQ(summary(contest, outcome).find("note "), std::string::npos) << "too unsteady";
+  EXPECT_EQ(summary(comparison, outcome).find("note "), std::string::npos) << "too unsteady";
 }
 
 // TOTAL is what a reader finds who adds up the rows.
-TEST(Contest, TheTotalIsTheSumOfTheRows) {
+TEST(Comparison, TheTotalIsTheSumOfTheRows) {
   Small small(kCpu);
-  const Outcome outcome = compare(small.contest(), {.steps = 3, .warmup = 0, .rounds = 3});
+  const Outcome outcome = compare(small.comparison(), {.steps = 3, .warmup = 0, .rounds = 3});
   double eager = 0, fused = 0;
-  for (const LedgerRow& row : outcome.ledger.rows) {
+  for (const ComparedRow& row : outcome.table.rows) {
     eager += row.eager_time();
     fused += row.fused_time();
   }
-  EXPECT_EQ(outcome.ledger.total.eager_time(), profiler::four_digits(eager));
-  EXPECT_EQ(outcome.ledger.total.fused_time(), profiler::four_digits(fused));
+  EXPECT_EQ(outcome.table.total.eager_time(), profiler::four_digits(eager));
+  EXPECT_EQ(outcome.table.total.fused_time(), profiler::four_digits(fused));
 }
 
 // A step that takes long with several threads and no time with one, as beside a busy core.
@@ -194,7 +194,7 @@ TEST(Threads, AreThoseWithWhichTheStepIsFastest) {
   set_num_threads(before);
 }
 
-TEST(Contest, WhatOneThreadDoesThreeTimesFasterHasNoFactor) {
+TEST(Comparison, WhatOneThreadDoesThreeTimesFasterHasNoFactor) {
   const RoundTimes times{.eager_us = std::vector<double>(9, 20),
       .listed_us = {},
       .fused_us = std::vector<double>(9, 10)};
@@ -205,26 +205,27 @@ TEST(Contest, WhatOneThreadDoesThreeTimesFasterHasNoFactor) {
   EXPECT_FALSE(distrusted.factor().is_shown());
 }
 
-TEST(Contest, StopsBetweenPairsOrSaysThatThereIsNone) {
+TEST(Comparison, StopsBetweenPairsOrSaysThatThereIsNone) {
   Small small(kCpu);
   int asked = 0;
-  const Outcome two = compare(small.contest(),
+  const Outcome two = compare(small.comparison(),
       {.steps = 1, .warmup = 0, .rounds = 9, .stopped = [&] { return ++asked > 2; }});
   EXPECT_EQ(two.eager_us.size(), 2u);
   EXPECT_EQ(two.fused_us.size(), 2u);
   EXPECT_THROW(
-      compare(small.contest(), {.steps = 1, .warmup = 0, .stopped = [] { return true; }}), Error);
+      compare(small.comparison(), {.steps = 1, .warmup = 0, .stopped = [] { return true; }}),
+      Error);
 }
 
-TEST(ContestSimt, OneStepOfEachIsCountedAndNothingIsTimed) {
+TEST(ComparisonSimt, OneStepOfEachIsCountedAndNothingIsTimed) {
   Small small(kSimt);
-  const Contest contest = small.contest();
-  EXPECT_EQ(ContestOptions().describe(contest), "one step of each");
-  const Outcome outcome = compare(contest);
+  const Comparison comparison = small.comparison();
+  EXPECT_EQ(ComparisonOptions().describe(comparison), "one step of each");
+  const Outcome outcome = compare(comparison);
   EXPECT_TRUE(outcome.complete);
   EXPECT_TRUE(outcome.eager_us.empty());
   EXPECT_EQ(outcome.headline, "- -> -, not timed on simt");
-  EXPECT_EQ(outcome.fused.launches_per_step(), outcome.ledger.total.fused_launches);
+  EXPECT_EQ(outcome.fused.launches_per_step(), outcome.table.total.fused_launches);
 }
 
 TEST(StepTimes, AreOnePerStepOnTheCpuAndOnePerRoundElsewhere) {

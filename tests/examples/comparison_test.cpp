@@ -1,5 +1,5 @@
-// What the contest of two modes decides before it runs.
-#include "examples/cli/contest.h"
+// What the comparison of two modes decides before it runs.
+#include "examples/cli/comparison.h"
 
 #include <gtest/gtest.h>
 
@@ -10,16 +10,16 @@ namespace {
 
 // "rounds x (warm-up + steps)" where `steps` of a mode fit the time.
 std::string fitted(double steps, int64_t fewest = profiler::kMinPairs) {
-  ContestFlags contest;
-  contest.steps = 0;
+  ComparisonFlags comparison;
+  comparison.steps = 0;
   FusionFlags fusion;
   Flags flags;
-  add_contest_flags(flags, fusion, contest);
-  fit_rounds(contest, flags, steps, fewest);
-  return cat(contest.rounds, " x (", contest.warmup, " + ", contest.steps, ")");
+  add_comparison_flags(flags, fusion, comparison);
+  fit_rounds(comparison, flags, steps, fewest);
+  return cat(comparison.rounds, " x (", comparison.warmup, " + ", comparison.steps, ")");
 }
 
-TEST(Contest, ASlowMachineGetsPairsEnoughForAFactor) {
+TEST(Comparison, ASlowMachineGetsPairsEnoughForAFactor) {
   EXPECT_EQ(fitted(1e9), "9 x (3 + 20)");
   EXPECT_EQ(fitted(9 * 12), "9 x (3 + 9)");
   EXPECT_EQ(fitted(20), "9 x (0 + 2)");
@@ -29,18 +29,18 @@ TEST(Contest, ASlowMachineGetsPairsEnoughForAFactor) {
   EXPECT_EQ(fitted(2, 3), "3 x (0 + 1)");
 }
 
-TEST(Contest, WhatIsGivenStays) {
-  ContestFlags contest;
-  contest.steps = 0;
+TEST(Comparison, WhatIsGivenStays) {
+  ComparisonFlags comparison;
+  comparison.steps = 0;
   FusionFlags fusion;
   Flags flags;
-  add_contest_flags(flags, fusion, contest);
+  add_comparison_flags(flags, fusion, comparison);
   Flags::set(*flags.find("rounds"), "2", Source::command_line);
   Flags::set(*flags.find("warmup"), "5", Source::command_line);
-  fit_rounds(contest, flags, 100, 6);
-  EXPECT_EQ(contest.rounds, 2);
-  EXPECT_EQ(contest.warmup, 5);
-  EXPECT_EQ(contest.steps, 20);
+  fit_rounds(comparison, flags, 100, 6);
+  EXPECT_EQ(comparison.rounds, 2);
+  EXPECT_EQ(comparison.warmup, 5);
+  EXPECT_EQ(comparison.steps, 20);
 }
 
 }  // namespace
