@@ -108,15 +108,15 @@ Outcome CompareRun::run(const std::string& parity) const {
 
 void CompareRun::write_files(const Outcome& outcome) const {
   const profiler::Exports files = exports();
-  const profiler::CompareRun compare_run{outcome.headline, outcome.table.rows,
-      outcome.expected_saving, measure::summary(comparison, outcome)};
+  const profiler::Comparison on_page{outcome.headline, outcome.table.rows, outcome.expected_saving,
+      measure::summary(comparison, outcome)};
   const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n",
       outcome.eager.table(flags.view.table), outcome.fused.table(flags.view.table),
       outcome.table.text(), outcome.headline, join(outcome.expected_saving, "\n"));
   const profiler::RunFacts facts{
       workload, common.command, build_name(), std::to_string(common.seed), batch};
   const profiler::Report reports[] = {outcome.eager, outcome.fused};
-  for (const std::string& what : files.write(reports, facts, text, &compare_run))
+  for (const std::string& what : files.write(reports, facts, text, &on_page))
     out.note("profile", what);
   out.note("files", join(files.files()));
 }

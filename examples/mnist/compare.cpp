@@ -77,7 +77,7 @@ std::string Parity::text(double lr) const {
       state_relative(), in_lr(lr));
 }
 
-// Makes the trainers of a compare_run, all from the same weights.
+// Makes the trainers of a comparison, all from the same weights.
 struct Maker {
   const CompareFlags& compare;
   Device device;
