@@ -172,9 +172,9 @@ void add_json(Json& object, const Comparison& comparison, const Outcome& outcome
   object["capture_ms"] = comparison.step->stats().capture_ms;
   object["near_misses"] = fused.misses.size();
   object["kept_unfused"] = measure::kept_unfused(fused);
-  object["rows"] = Json::array();
+  object["table"] = Json::array();
   for (const measure::ComparedRow& row : outcome.table.rows) {
-    object["rows"].push_back({{"fused", row.fused}, {"eager", row.eager}, {"verdict", row.verdict},
+    object["table"].push_back({{"fused", row.fused}, {"eager", row.eager}, {"verdict", row.verdict},
         {"launches", {row.eager_launches, row.fused_launches}},
         {"self_us", {row.eager_time(), row.fused_time()}}, {"ratio", json_of(row.ratio())},
         {"bytes", {row.eager_bytes, row.fused_bytes}}});

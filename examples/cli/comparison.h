@@ -62,7 +62,7 @@ struct CompareRun {
   profiler::Exports exports() const;
   void write_files(const Outcome& outcome) const;
 };
-// The keys from "eager_us" to "rows" of an object of --json.
+// The keys from "eager_us" to "table" of an object of --json.
 void add_json(Json& object, const Comparison& comparison, const Outcome& outcome);
 
 }  // namespace sinter::cli

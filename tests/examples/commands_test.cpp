@@ -36,7 +36,8 @@ TEST(MnistExplain, SaysWordsOfTheGlossaryAndTheNearestOfOthers) {
   EXPECT_EQ(disp.status, 0);
   expect_facts(disp.out, {"Disp\nDispatch: the part of an op outside its kernel"});
   expect_facts(program.run({"explain", "Rest", "of", "step"}).out, {"outside all ops"});
-  expect_facts(program.run({"explain"}).out, {"xpred\n", "\nsaving\n", "HOT, MANY"});
+  expect_facts(
+      program.run({"explain"}).out, {"xpred\n", "\nsaving, expected saving\n", "HOT, MANY"});
   EXPECT_EQ(json_of(program, {"explain", "CPU total"})["words"][0], "CPU total");
   const Result slip = program.run({"explain", "xpre"});
   EXPECT_EQ(slip.status, 2);
@@ -366,7 +367,7 @@ TEST(MnistJson, EverySchemaHasItsKeys) {
   const Words compare = keys({"compare", "--batch", "8", "--hidden", "8", "--rounds", "1",
       "--steps", "1", "--warmup", "0"});
   for (const char* key : {"model", "batch", "device", "rules", "parity", "eager_us", "fused_us",
-           "ratio", "launches", "bytes", "flops", "saving"})
+           "ratio", "launches", "bytes", "flops", "table"})
     EXPECT_EQ(std::count(compare.begin(), compare.end(), key), 1) << key;
   EXPECT_EQ(keys({"data", "make", "d", "--train", "30", "--test", "20"}),
       (Words{"schema", "folder", "train", "test", "data_seed"}));

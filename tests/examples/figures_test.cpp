@@ -62,9 +62,9 @@ void check_comparison(const Json& json, const std::string& text, const Json& pag
   }
 
   double eager = 0, fused = 0;
-  ASSERT_EQ(json["rows"].size(), page["rows"].size());
-  for (size_t i = 0; i < json["rows"].size(); ++i) {
-    const Json &row = json["rows"][i], &drawn = page["rows"][i];
+  ASSERT_EQ(json["table"].size(), page["rows"].size());
+  for (size_t i = 0; i < json["table"].size(); ++i) {
+    const Json &row = json["table"][i], &drawn = page["rows"][i];
     const Json &a = row["self_us"][0], &b = row["self_us"][1];
     EXPECT_EQ(a, drawn["eager_us"]);
     EXPECT_EQ(b, drawn["fused_us"]);
@@ -172,7 +172,7 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
       << table;
 
   std::map<std::string, Json> in_json;
-  for (const Json& row : json["rows"]) {
+  for (const Json& row : json["table"]) {
     if (row["in_table"]) in_json[row["name"]] = row;
   }
   EXPECT_TRUE(in_json.contains("gather_batch"));

@@ -103,7 +103,7 @@ TEST(MnistFused, CompareCountsLaunchesAndBytesOfEachRuleSet) {
     EXPECT_LT(o["parity"]["gradients"], 1e-5);
     EXPECT_TRUE(o["ratio"]["value"].is_null()) << "no factor from one pair of rounds";
     int64_t launches = 0, bytes = 0;
-    for (const json& row : o["rows"]) {
+    for (const json& row : o["table"]) {
       launches += row["launches"][1].get<int>();
       bytes += row["bytes"][1].get<int64_t>();
     }
