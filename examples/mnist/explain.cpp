@@ -1,5 +1,5 @@
 // mnist explain WORD: what a word of the output means. The words are docs/GLOSSARY.md, which the
-// build puts into the program, and the names of all ops.
+// build puts into the program, the names of all ops, and those of kernels, of libraries too.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +7,7 @@
 #include "capture/rules.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
+#include "profiler/kernel_name.h"
 
 namespace sinter::mnist {
 
@@ -73,7 +74,9 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   }
   if (wanted.empty()) {
     for (const GlossaryEntry& entry : entries) out.result_text(join(entry.words) + "\n");
-    out.result_text("and every op and rule by its name: softmax_xent\n");
+    out.result_text(
+        "and every op and rule by its name: softmax_xent\n"
+        "and the names of kernels, read aloud: ampere_sgemm_128x64_tn\n");
     out.json({{"schema", "sinter.explain/1"}, {"words", known}});
     return 0;
   }
@@ -82,6 +85,15 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
     out.result_text(cat(op->text(), "\n", text_of(*op), "\n"));
     out.json({{"schema", "sinter.explain/1"}, {"words", Json::array({op->text()})},
         {"text", text_of(*op)}});
+    return 0;
+  }
+  if (const auto name = found ? std::nullopt : profiler::read_kernel_name(join(inputs, " "))) {
+    out.result_text(name->text());
+    Json parts = Json::array();
+    for (const auto& [text, meaning] : name->parts)
+      parts.push_back({{"text", text}, {"meaning", meaning.empty() ? Json() : Json(meaning)}});
+    out.json({{"schema", "sinter.explain/1"}, {"words", {join(inputs, " ")}},
+        {"maker", name->maker}, {"parts", parts}, {"source", name->source}});
     return 0;
   }
   if (!found) {

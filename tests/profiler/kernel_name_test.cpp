@@ -1,0 +1,66 @@
+// 40 kernels' names from public traces, and readings of them that were written down and looked
+// through (kernel_names.txt: a name, then its reading, indented). SINTER_REGENERATE=1 writes them
+// anew, to be looked through again.
+#include "profiler/kernel_name.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/numbers.h"
+
+namespace sinter::profiler {
+namespace {
+
+constexpr const char* kFile = SINTER_SOURCE_DIR "/tests/profiler/kernel_names.txt";
+
+TEST(KernelNames, AreReadAsWrittenDown) {
+  std::ostringstream file;
+  file << std::ifstream(kFile).rdbuf();
+  std::istringstream lines(file.str());
+  std::set<std::string> names;
+  std::string said;
+  int whole = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.starts_with(' ')) continue;
+    const std::optional<KernelName> read = read_kernel_name(line);
+    ASSERT_TRUE(read) << line;
+    names.insert(line);
+    whole += read->whole();
+    said += line + "\n";
+    std::istringstream text(read->text());
+    for (std::string part; std::getline(text, part);) said += "    " + part + "\n";
+  }
+  if (std::getenv("SINTER_REGENERATE")) std::ofstream(kFile) << said;
+  EXPECT_EQ(said, file.str());
+  EXPECT_GE(names.size(), 40);
+  EXPECT_GE(whole, 30);
+}
+
+TEST(KernelNames, WhatNoRowKnowsIsUnknown) {
+  EXPECT_FALSE(read_kernel_name(""));
+  EXPECT_FALSE(read_kernel_name("my_kernel"));
+  EXPECT_FALSE(read_kernel_name("void mine::sgemm_128x64<float>(float*)"));
+  const auto read = read_kernel_name("ampere_sgemm_128x64_swizzled_tn");
+  ASSERT_TRUE(read);
+  EXPECT_FALSE(read->whole());
+  EXPECT_NE(read->text().find("swizzled  unknown\n"), std::string::npos) << read->text();
+  EXPECT_EQ(read->parts.back().text, "tn");
+}
+
+// Any text ends: each step takes at least a character.
+TEST(KernelNames, AnyTextIsReadOrNot) {
+  for (const char* begin :
+      {"ampere_", "at::", "cutlass::Kernel2<", "nvjet_", "triton_", "Memcpy"}) {
+    for (int c = 1; c < 256; ++c) {
+      const std::string name = cat(begin, std::string(3, char(c)), "(", char(c), ")");
+      if (const auto read = read_kernel_name(name)) EXPECT_FALSE(read->parts.empty()) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sinter::profiler
