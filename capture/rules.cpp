@@ -24,6 +24,7 @@ std::vector<Rule> rules_with_code() {
       {&kConvActOp, {product_and_end<kConvActOp>}, "From a product to its end", true},
       {&kProductChainOp, {product_and_end<kProductChainOp>}, "From a product to its end", true},
       {&kConvActPoolOp, {relu_in_pool, relu_behind_dropout}, "ReLU in a pooling"},
+      {&kConvActBackwardOp, {relu_between_convs}, "ReLU between two convolutions"},
       {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},

@@ -65,6 +65,7 @@ bool merge_glu_gradients(Rewriter& r, int i);
 bool merge_input_gradients(Rewriter& r, int i);
 bool relu_in_pool(Rewriter& r, int i);
 bool relu_behind_dropout(Rewriter& r, int i);
+bool relu_between_convs(Rewriter& r, int i);
 bool norm_of_batch(Rewriter& r, int i);
 bool clip_norm(Rewriter& r, int i);
 bool weight_grad_update(Rewriter& r, int i);

@@ -83,6 +83,26 @@ bool rule::relu_behind_dropout(Rewriter& r, int i) {
   return true;
 }
 
+// Note [ReLU between two convolutions]
+//   conv_act_backward reads y to know where ReLU let dy pass. If y is the x of the convolution
+//   behind it, that one's gradients read the same x for dW anyway, so they give what ReLU took
+//   where they give dx, and y is read once less.
+//   Code, since two groups change together, each of which is whole without the other.
+bool rule::relu_between_convs(Rewriter& r, int i) {
+  Node back = r.node(i);
+  if (back.op != &kConvActBackwardOp || back.in[1] < 0) return false;
+  const int behind_at = r.producer(back.in[0]);
+  if (behind_at < 0 || r.read_elsewhere(back.in[0], {i})) return false;
+  Node behind = r.node(behind_at);
+  const bool of_conv = behind.op == &kConvActBackwardOp || behind.op == &kConvActPoolBackwardOp;
+  if (!of_conv || behind.in[2] != back.in[1]) return false;
+  behind.attrs.set("relu", true);
+  back.in[1] = -1;
+  r.replace(behind_at, std::move(behind));
+  r.replace(i, std::move(back));
+  return true;
+}
+
 // Note [Folding batch norm into a convolution]
 //   In evaluation batch norm is scale and shift of a channel by numbers that do not depend on x.
 //   The convolution in front of it can have them in its weights and bias; the pattern finds that.

@@ -249,7 +249,8 @@ struct MatmulAttrs {
 struct Conv2dGradAttrs {  // those of the conv2d, and the two sizes that its gradients cannot know
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
   int64_t height = 0, width = 0;  // of x, for conv2d_input_grad; of weight, for conv2d_weight_grad
-  SINTER_FIELDS(Conv2dGradAttrs, stride_h, stride_w, pad_h, pad_w, height, width)
+  bool relu = false;              // of the fused gradients alone, see there
+  SINTER_FIELDS(Conv2dGradAttrs, stride_h, stride_w, pad_h, pad_w, height, width, relu)
 };
 struct ReduceAttrs {
   Dims dims;  // none: all

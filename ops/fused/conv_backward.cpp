@@ -1,8 +1,8 @@
 // conv_act_backward and conv_act_pool_backward: the gradients of conv_act's and conv_act_pool's
-// operands from that of their result: dz = relu's gradient from dy and y, or dy put in the place of
-// its window's maximum, which the index has only where ReLU lets it pass; dW, db, and dx if the
-// weight is given. dz is made row by row on its way to the tiles that are multiplied, so it is in
-// no memory.
+// operands from that of their result: dz = relu's gradient from dy and y, dy itself without y, or
+// dy put in the place of its window's maximum, which the index has only where ReLU lets it pass;
+// dW, db, and dx if the weight is given. dz is made row by row on its way to the tiles that are
+// multiplied, so it is in no memory.
 #include "ops/fused/activation.h"
 #include "ops/image/conv2d_cpu.h"
 #include "ops/kernels.h"
@@ -16,19 +16,21 @@ namespace {
 template <class T> class RowsOfDz {
  public:
   using V = compute_t<T>;
-  // saved: y, or the index of 2 x 2 windows.
+  // saved: y or undefined, or the index of 2 x 2 windows.
   RowsOfDz(const conv::Part& part, const Tensor& dy, const Tensor& saved)
-      : part_(part), dy_(dy), saved_(saved) {}
+      : part_(part),
+        dy_(dy),
+        saved_(saved),
+        pooled_(saved.defined() && saved.dtype() == DType::u8) {}
 
   // Elements from `skip` on of row `row` of channel o.
   void operator()(int64_t o, int64_t row, int64_t skip, int64_t count, V* lanes) {
-    const bool pooled = saved_.dtype() == DType::u8;
-    const int64_t source = pooled ? row / 2 : row;
+    const int64_t source = pooled_ ? row / 2 : row;
     if (source >= dy_.size(2)) return void(std::fill_n(lanes, count * kLanes, V(0)));
     if (o != channel_ || source != row_) load(o, source);
     channel_ = o;
     row_ = source;
-    if (!pooled) return void(std::copy_n(values_ + skip * kLanes, count * kLanes, lanes));
+    if (!pooled_) return void(std::copy_n(values_ + skip * kLanes, count * kLanes, lanes));
     // A value of dy goes to one of its window's two columns here, or to the other row.
     const V left = static_cast<V>(row % 2 * 2);
     for (int64_t i = -(skip % 2), col = skip / 2; i < count; i += 2, ++col) {
@@ -63,8 +65,9 @@ template <class T> class RowsOfDz {
       __builtin_prefetch(dy + channel * cols);
       return conv::load_part<V, V>(dy, width);
     };
-    if (saved_.dtype() == DType::u8) {
+    if (pooled_ || !saved_.defined()) {
       conv::load_to_lanes<V>(part_.count, cols, values_, load_dy);
+      if (!pooled_) return;
       places_ = thread_buffer<uint8_t, BufferFor::places>(cols * kLanes);
       const uint8_t* index = saved_.data<uint8_t>() + first * cols;
       return conv::to_lanes<V>(index, stride * cols, part_.count, cols, places_);
@@ -81,16 +84,29 @@ template <class T> class RowsOfDz {
 
   const conv::Part& part_;
   const Tensor &dy_, &saved_;
+  bool pooled_;
   int64_t channel_ = -1, row_ = -1;  // of what is loaded
   V* values_ = nullptr;              // memory of the thread
   uint8_t* places_ = nullptr;        // the same
 };
 
+// Of dx in memory what a part has just written there: its image's rows of all channels. Nothing
+// passes where x, which ReLU gave, is 0 (the formula is pointwise::Relu's).
+template <class T>
+void keep_where_relu_passes(const conv::Correlation& d, const conv::Part& part, const T* x, T* dx) {
+  const int64_t plane = d.p * d.q, count = part.rows * d.q;
+  for (int64_t i = 0; i < part.count * d.o; ++i) {
+    const int64_t first = (part.image * d.o + i) * plane + part.first * d.q;
+    for (int64_t k = first; k < first + count; ++k) dx[k] = compute_t<T>(x[k]) <= 0 ? T(0) : dx[k];
+  }
+}
+
 template <class T> void conv_backward_of(const Call& call) {
   using V = compute_t<T>;
   const Tensor &dy = call.in[0], &saved = call.in[1], &x = call.in[2],
                weight = optional_input(call.in, 3);
-  const Conv2dSizes z = conv2d_sizes_before_pooling(x, call.out[0], dy, call.as<Conv2dGradAttrs>());
+  const auto& attrs = call.as<Conv2dGradAttrs>();
+  const Conv2dSizes z = conv2d_sizes_before_pooling(x, call.out[0], dy, attrs);
   const conv::Correlation g{z};
   conv::correlate_gradient<T>(
       g, conv::image_source<T>(g, x.data<T>()),
@@ -112,7 +128,11 @@ template <class T> void conv_backward_of(const Call& call) {
         conv::load_tile(d, part.first, d.tile_rows(part.rows), dz, tile);
       },
       conv::turned_weights_of<T>(weight), conv::bias_of<T>({}),
-      conv::ImageSink<T>{d, call.out[2].data<T>()});
+      [&, to = conv::ImageSink<T>{d, call.out[2].data<T>()}](
+          const conv::Part& part, const V* tile) {
+        to(part, tile);
+        if (attrs.relu) keep_where_relu_passes(d, part, x.data<T>(), to.y);
+      });
 }
 void conv_backward_cpu(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) { conv_backward_of<T>(call); });
@@ -124,11 +144,12 @@ Tensors gradients(const Tensor& dz, const Tensor& x, const Tensor& weight, const
       apply1(kConv2dBiasGradOp, {dz}, {}, Role::bgrad)};
   if (!weight.defined()) return out;
   const Conv2dGradAttrs of_x{a.stride_h, a.stride_w, a.pad_h, a.pad_w, x.size(2), x.size(3)};
-  out.push_back(apply1(kConv2dInputGradOp, {dz, weight}, of_x, Role::dgrad));
+  const Tensor dx = apply1(kConv2dInputGradOp, {dz, weight}, of_x, Role::dgrad);
+  out.push_back(a.relu ? act_backward_reference(Act::relu, dx, x) : dx);
   return out;
 }
 Tensors conv_act_backward_reference(Operands in, const Attrs& attrs) {
-  const Tensor dz = act_backward_reference(Act::relu, in[0], in[1]);
+  const Tensor dz = in[1].defined() ? act_backward_reference(Act::relu, in[0], in[1]) : in[0];
   return gradients(dz, in[2], optional_input(in, 3), attrs);
 }
 Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
@@ -148,7 +169,7 @@ Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
 
 // Another y that broadcasts to dy is for the plain op alone.
 std::string limit(Operands in, const Attrs&) {
-  if (in[1].shape() == in[0].shape()) return "";
+  if (!in[1].defined() || in[1].shape() == in[0].shape()) return "";
   return cat("y is ", in[1].describe(), "; it must be of dy's shape ", in[0].shape().str());
 }
 
@@ -165,7 +186,9 @@ std::vector<Form> conv_backward_forms(bool pooled) {
 }  // namespace
 
 const OpDef kConvActBackwardOp{.name = "conv_act_backward",
-    .formula = "dz = 0 where y <= 0, else dy; dW, db, dx as of conv2d from dz",
+    .formula =
+        "dz = 0 where y <= 0, else dy; dW, db, dx as of conv2d from dz; relu: dx = 0 where "
+        "x <= 0",
     .min_inputs = 3,
     .max_inputs = 4,
     .attrs = attr_type<Conv2dGradAttrs>(),
@@ -177,7 +200,9 @@ const OpDef kConvActBackwardOp{.name = "conv_act_backward",
     .limit = limit,
     .forms = [] { return conv_backward_forms(false); }};
 const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
-    .formula = "dz = dy at its window's maximum, if it has a place; dW, db, dx as of conv2d",
+    .formula =
+        "dz = dy at its window's maximum, if it has a place; dW, db, dx as of conv2d; relu: "
+        "dx = 0 where x <= 0",
     .min_inputs = 3,
     .max_inputs = 4,
     .attrs = attr_type<Conv2dGradAttrs>(),

@@ -1,15 +1,15 @@
 // conv_act_backward and conv_act_pool_backward: dW, db and, if the weight is given, dx as the
 // products of conv2d (ops/image/conv2d_product.cuh) on dz, which is made as it is gathered, from
-// dy and y or the maxima's places. One launch: its first blocks own tiles of dW, of which those of
-// column tile 0 own db, the others tiles of dx. Reads dy, y or the places, x and the weight once
-// per tile that needs them.
+// dy and, if there is one, y or the maxima's places. One launch: its first blocks own tiles of dW,
+// of which those of column tile 0 own db, the others tiles of dx. Reads dy, y or the places, x and
+// the weight once per tile that needs them.
 #include "ops/image/conv2d_product.cuh"
 #include "ops/pointwise/pointwise.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
 // dz: relu's gradient from dy and y, [height, width] a plane; or dy, put in the place of its 2 x 2
-// window's maximum, if it has one: y or the index is there.
+// window's maximum, if it has one; or dy, where neither y nor the index is there.
 template <class T> struct PixelsOfDz {
   In<T> dy, y;
   In<uint8_t> index;
@@ -21,9 +21,25 @@ template <class T> struct PixelsOfDz {
     const int64_t at = (plane * height + row) * width + column;
     // Both are read whatever they are: loads that wait for each other take longer.
     const compute_t<T> of_dy = dy[at];
-    if (!index) return T(pointwise::Relu().grad(of_dy, compute_t<T>(y[at])));
+    if (y) return T(pointwise::Relu().grad(of_dy, compute_t<T>(y[at])));
+    if (!index) return T(of_dy);
     const int place = index[at];
     return place == u % 2 * 2 + v % 2 ? T(of_dy) : T(0.0f);
+  }
+};
+
+// dx; where x is there, which ReLU gave, that of what ReLU took.
+template <class T> struct StoreGradImages {
+  static constexpr bool kSumsRows = false;
+  StoreImages<T> images;
+  In<T> x;
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&dx)[kGroup]) const {
+    if (x) {
+      images.each_place(i, j, count,
+          [&](int q, int64_t at) { dx[q] = pointwise::Relu().grad(dx[q], compute_t<T>(x[at])); });
+    }
+    images(i, j, count, dx);
   }
 };
 
@@ -71,7 +87,8 @@ conv_act_backward_mma_64x64(OfWeight weight, OfImage image) {
 static void conv_backward(const Call& call, const Tensor& y, const Tensor& index) {
   const Tensor &dy = call.in[0], &x = call.in[2], &dw = call.out[0], &db = call.out[1];
   const Tensor weight = optional_input(call.in, 3);
-  const Conv2dSizes z = conv2d_sizes_before_pooling(x, dw, dy, call.as<Conv2dGradAttrs>());
+  const auto& attrs = call.as<Conv2dGradAttrs>();
+  const Conv2dSizes z = conv2d_sizes_before_pooling(x, dw, dy, attrs);
   check_conv2d_sizes(call, z);
   // dz as [O, (N, P, Q)]: its own windows of 1 x 1
   const Conv2dSizes one{z.n, z.o, z.p, z.q, z.o, 1, 1, z.p, z.q, 1, 1, 0, 0};
@@ -86,11 +103,11 @@ static void conv_backward(const Call& call, const Tensor& y, const Tensor& index
         {window_side<T, GradientWindows>(dz, one),
             window_side<T, GradientWindows>(Pixels<T>{in<T>(x)}, z)},
         {columns_of<V>(dw, out<V>(dw), z.taps()), out<V>(db)}};
-    ProductOfLaunch<OfImage, StoreImages<T>, V> of_image{
+    ProductOfLaunch<OfImage, StoreGradImages<T>, V> of_image{
         {turned_weight_side<T>(weight, z), window_side<T, BackwardWindows>(dz, z)},
-        {Bias<T>(Tensor()), {}, z.c}};
+        {{Bias<T>(Tensor()), {}, z.c}, in<T>(attrs.relu ? x : Tensor())}};
     const bool wants_image = weight.defined() && x.numel() > 0;
-    if (wants_image) of_image.epilogue = store_images<T>(Tensor(), call.out[2]);
+    if (wants_image) of_image.epilogue.images = store_images<T>(Tensor(), call.out[2]);
     // Only one product may be split: shares of both would meet in the stream's memory.
     const auto grid_of = [&]<int kRows>() {
       of_weight.split = split_grid<kRows, V>(of_weight.product).split;

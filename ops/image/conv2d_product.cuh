@@ -186,17 +186,22 @@ template <class T> struct StoreImages {
     const compute_t<T> b = bias.at(i);
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) z[q] = z[q] + b;
-    int64_t plane = j / planes.cols * channels + i, at = j % planes.cols;
     if (planes.vec) {  // eight columns are of one plane
-      planes.store(plane, at, count, z);
+      planes.store(j / planes.cols * channels + i, j % planes.cols, count, z);
     } else {
-      SINTER_UNROLL
-      for (int q = 0; q < kGroup; ++q) {
-        if (q < count) planes.data.put(plane * planes.cols + at, T(z[q]));
-        if (++at == planes.cols) {
-          at = 0;
-          plane += channels;
-        }
+      each_place(i, j, count, [&](int q, int64_t at) { planes.data.put(at, T(z[q])); });
+    }
+  }
+  // f(q, where it lies in memory) for the q-th of `count` columns from j on.
+  template <class F>
+  SINTER_DEVICE_FN void each_place(int64_t i, int64_t j, int count, const F& f) const {
+    int64_t plane = j / planes.cols * channels + i, at = j % planes.cols;
+    SINTER_UNROLL
+    for (int q = 0; q < kGroup; ++q) {
+      if (q < count) f(q, plane * planes.cols + at);
+      if (++at == planes.cols) {
+        at = 0;
+        plane += channels;
       }
     }
   }

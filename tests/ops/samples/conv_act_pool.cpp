@@ -83,10 +83,15 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
     const ConvActAttrs of_relu{w.stride_h, w.stride_w, w.pad_h, w.pad_w, Act::relu};
     const Tensors made = pooled ? apply(kConvActPoolOp, in, w) : apply(kConvActOp, in, of_relu);
     Tensors operands{sample_tensor(made[0].shape(), 4), made[pooled ? 1 : 0], in[0]};
-    const Conv2dGradAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, c.weight[2], c.weight[3]};
+    Conv2dGradAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, c.weight[2], c.weight[3]};
     all.push_back(fixed_sample(operands, attrs, "without x's gradient"));
     operands.push_back(in[1]);
     all.push_back(fixed_sample(operands, attrs, c.what));
+    attrs.relu = true;
+    all.push_back(fixed_sample(operands, attrs, "behind a ReLU"));
+    if (pooled) continue;
+    operands[1] = Tensor();
+    all.push_back(fixed_sample(operands, attrs, "behind a ReLU, without y"));
   }
   Sample bad = all[0];
   bad.bad = true;
