@@ -157,6 +157,8 @@ function(sinter_install)
     install(FILES $<TARGET_FILE:CUDA::cudart_static> DESTINATION ${CMAKE_INSTALL_LIBDIR}
             RENAME libsinter_cudart_static.a)
   endif()
+  file(GLOB documents ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/*.md)
+  install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR})
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
   install(TARGETS sinter ${sinter_libraries} EXPORT sinterTargets)
   install(EXPORT sinterTargets NAMESPACE sinter:: DESTINATION ${package_dir})

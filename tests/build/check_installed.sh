@@ -2,7 +2,8 @@
 # check_installed.sh BUILD CMAKE GENERATOR COMPILER: installs BUILD below itself, then builds and
 # runs the program in consumer/ with nothing but find_package(sinter) and that copy. The program has
 # a core/error.h of its own. No toolkit may be asked for, CUDA or not: who links with the package
-# finds all that it names here. The program that stands in README.md is built and run, too.
+# finds all that it names here. The program that stands in README.md is built and run, too, and so
+# are the installed programs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 cmake=$2 generator=$3 compiler=$4
@@ -26,5 +27,10 @@ if grep -rE '#include "' "$work/prefix/include"; then
   echo "the lines above name an installed header as a file of the user's project"
   exit 1
 fi
+programs=$work/prefix/bin
+[[ $(ls "$programs") == $'geglu\nmnist' ]] || { ls "$programs"; exit 1; }
+"$programs/mnist" train --data synthetic --limit 200 --val 0 --steps 3 --out "$work/run" --quiet
+"$programs/geglu" --version
+find "$work/prefix" -name GLOSSARY.md | grep -q . || { echo "no documents are installed"; exit 1; }
 "$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)
 "$work/build/readme"
