@@ -18,10 +18,6 @@ template <class T> std::shared_ptr<T> borrowed(T& object) {
   return {std::shared_ptr<void>(), &object};
 }
 
-Tensor rows_of(const Tensor& t, int64_t begin, int64_t end) {
-  return begin == 0 && end == t.size(0) ? t : slice(t, 0, begin, end);
-}
-
 }  // namespace
 
 Trainer::Trainer(nn::Module& model, nn::Optimizer& optimizer, TrainerOptions options)
@@ -38,25 +34,30 @@ Trainer::Trainer(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Optimize
       "trainer: no optimizer: only a step of your own (TrainerOptions::step) goes without");
   if (Communicator* ranks = Communicator::current())
     parallel_ = std::make_unique<distributed::DataParallel>(*model_, ranks, options_.parallel);
-  if (options_.fused) make_step(options_.capture.choices);
+  make_step(options_.capture.choices);
   at_.device = device_.str();
   at_.mode = options_.fused ? "fused" : "eager";
   at_.threads = num_threads();
 }
 
+// Of mode fused, with no capture yet.
 void Trainer::make_step(std::vector<capture::Refused> choices) {
+  if (!options_.fused) return;
   capture::StepOptions options = options_.capture;
   options.parameters = nn::parameter_visitor(*model_);
   options.mode = [this] { return parallel_ ? of_ : rows_; };
   options.choices = std::move(choices);
   // What one rank measures the others do not, and all are to run the same plan.
   if (parallel_) options.measure = false;
-  const auto function = [this](const Tensors& given) {
+  step_ = std::make_unique<capture::Step>(function(), std::move(options));
+}
+
+capture::Step::Function Trainer::function() {
+  return [this](const Tensors& given) {
     Tensors out;
     run_step(given, out);
     return out;
   };
-  step_ = std::make_unique<capture::Step>(function, std::move(options));
 }
 
 const Tensors& Trainer::give(const Tensors& batch) {
@@ -125,10 +126,12 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
   if (!optimizer_) return NAN;
   collect_state();
   const StepState state = this->state();
-  if (!stopped_) {
-    check_finite();
-    end_epoch();
-  }
+  const int64_t bad = state.first_bad_step;
+  SINTER_CHECK(stopped_ || bad < 0, numeric,
+      cat("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
+          ", lr ", lr_of(bad)),
+      "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
+  if (!stopped_) end_epoch();
   return state.loss_sum / double(state.loss_rows);
 }
 
@@ -136,19 +139,6 @@ void Trainer::end_epoch() {
   ++at_.epoch;
   at_.batch = 0;
   reset_loss();
-}
-
-void Trainer::check_finite() {
-  const StepState state = this->state();
-  const int64_t bad = state.first_bad_step;
-  SINTER_CHECK(bad < 0, numeric,
-      cat("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
-          ", lr ", lr_of(bad)),
-      "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
-}
-
-double Trainer::lr_of(int64_t step) const {
-  return options_.schedule ? nn::learning_rate(*options_.schedule, step) : optimizer_->lr();
 }
 
 // Rates are told for some thousand steps at once: a run may be of any length.
@@ -177,48 +167,44 @@ const Tensors& Trainer::step_given() {
 }
 
 void Trainer::run_step(const Tensors& given, Tensors& out) {
-  if (options_.step && (!given.empty() || rows_ == 0)) {
-    out = options_.step(given);
-    return;
-  }
   Batch batch;
-  if (!given.empty()) {
+  if (rows_ > 0) {
+    if (batches_->own_rows(rows_) > 0) batch = batches_->draw(optimizer_->state(), rows_);
+  } else if (!given.empty() && !options_.step) {
     batch = {given[0], given[1]};
-  } else if (rows_ > 0 && batches_->own_rows(rows_) > 0) {
-    batch = batches_->draw(optimizer_->state(), rows_);
   }
   if (options_.step) {
-    out = options_.step({batch.images, batch.labels});
+    out = options_.step(rows_ > 0 ? Tensors{batch.images, batch.labels} : given);
     return;
   }
   optimizer_->zero_grad();
-  const Tensor losses = parallel_ ? shared_backward_of(batch.images, batch.labels)
-                                  : backward_of(batch.images, batch.labels);
+  const Tensor losses = parallel_ ? shared_backward_of(batch) : backward_of(batch);
   if (options_.clip > 0) nn::clip_grad_norm(parameters_, options_.clip);
   optimizer_->step(losses);
   out.clear();
   if (losses.defined()) out.push_back(losses);
 }
 
-Tensor Trainer::losses_of(const Tensor& x, const Tensor& target) {
+// Of some rows of the batch.
+Tensor Trainer::losses_of(const Batch& batch, int64_t begin, int64_t end) {
   const profiler::PhaseScope forward(Phase::forward);
-  return options_.loss((*model_)(x), target);
+  const auto part = [&](const Tensor& t) {
+    return begin == 0 && end == t.size(0) ? t : slice(t, 0, begin, end);
+  };
+  return options_.loss((*model_)(part(batch.images)), part(batch.labels));
 }
 
-Tensor Trainer::losses_of_part(const Tensor& x, const Tensor& target, int64_t begin, int64_t end) {
-  return losses_of(rows_of(x, begin, end), rows_of(target, begin, end));
-}
-
-Tensor Trainer::backward_of(const Tensor& x, const Tensor& target) {
+Tensor Trainer::backward_of(const Batch& batch) {
+  const int64_t rows = batch.images.size(0);
   if (options_.part == 0) {
-    const Tensor losses = losses_of(x, target);
+    const Tensor losses = losses_of(batch, 0, rows);
     backward(losses);
     return losses;
   }
   // In parts that add up their gradients; the loss is then one number, the mean.
   Tensor mean;
-  for (int64_t rows = x.size(0), at = 0; at < rows; at += options_.part) {
-    const Tensor part = losses_of_part(x, target, at, std::min(rows, at + options_.part));
+  for (int64_t at = 0; at < rows; at += options_.part) {
+    const Tensor part = losses_of(batch, at, std::min(rows, at + options_.part));
     const Tensor share = scale(sum(part), 1.0 / double(rows));
     backward(share);
     mean = mean.defined() ? detach(mean) + detach(share) : share;
@@ -226,10 +212,10 @@ Tensor Trainer::backward_of(const Tensor& x, const Tensor& target) {
   return mean;
 }
 
-// This rank's rows of the step, part by part; both are undefined or empty if it has none.
-Tensor Trainer::shared_backward_of(const Tensor& x, const Tensor& target) {
-  const int64_t part = options_.part > 0 ? options_.part : std::max<int64_t>(of_, 1);
-  const bool all_rows = x.defined() && x.size(0) == of_;  // of all ranks
+// This rank's rows of the step, part by part; the batch is undefined if it has none.
+Tensor Trainer::shared_backward_of(const Batch& batch) {
+  const int64_t part = options_.part > 0 ? options_.part : of_;
+  const bool all_rows = batch.images.defined() && batch.images.size(0) == of_;  // of all ranks
   Tensor losses;
   for (int64_t row = 0, own = 0; row < of_; row += part) {
     const int64_t rows = std::min(part, of_ - row);
@@ -237,7 +223,7 @@ Tensor Trainer::shared_backward_of(const Tensor& x, const Tensor& target) {
     const int64_t begin = all_rows ? row + mine.begin : own;
     own += mine.size();
     Tensor some;
-    if (mine.size() > 0) some = losses_of_part(x, target, begin, begin + mine.size());
+    if (mine.size() > 0) some = losses_of(batch, begin, begin + mine.size());
     parallel_->backward(some);
     if (some.defined()) losses = losses.defined() ? cat({detach(losses), detach(some)}) : some;
   }
@@ -299,21 +285,15 @@ std::optional<nn::Checkpoint> Trainer::checkpoint_in(const std::string& file) {
   return nn::read_checkpoint(file);
 }
 
-bool Trainer::resume(const std::string& file, Batches& batches) {
-  const std::optional<nn::Checkpoint> saved = checkpoint_in(file);
-  if (saved) resume(*saved, batches);
-  return saved.has_value();
-}
-
-void Trainer::resume(const nn::Checkpoint& checkpoint, Batches& batches) {
-  const nn::TrainingState& at = checkpoint.state;
+void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
+  const nn::TrainingState& at = saved.state;
   const int64_t n = batches.per_epoch();
   SINTER_CHECK(at.batch <= n && at.epoch <= at.step && at.epoch * n + at.batch == at.step,
       checkpoint,
-      cat("checkpoint: of other batches: ", checkpoint.path, "; step ", at.step, " is not batch ",
+      cat("checkpoint: of other batches: ", saved.path, "; step ", at.step, " is not batch ",
           at.batch, " after ", at.epoch, " epochs of ", n),
       "the data and the size of a batch are to be those of the save");
-  begin_anew(checkpoint);
+  make_step(at.unfused);
   const bool ragged = batches.rows_of({0, n - 1}) != batches.rows_of({0, 0});
   const int64_t last_batches = ragged ? at.epoch + (at.batch == n) : 0;
   for (const auto& [batch, calls] :
@@ -324,13 +304,8 @@ void Trainer::resume(const nn::Checkpoint& checkpoint, Batches& batches) {
       step_given();
     }
   }
-  restore(checkpoint);
+  restore(saved);
   batches.seek(at.batch == n ? BatchPosition{at.epoch + 1, 0} : BatchPosition{at.epoch, at.batch});
-}
-
-// The captures of the run that goes on begin here, with its choices.
-void Trainer::begin_anew(const nn::Checkpoint& checkpoint) {
-  if (step_) make_step(checkpoint.state.unfused);
 }
 
 // `done`: steps rehearsed, by the shapes of the batch.

@@ -94,6 +94,9 @@ class Trainer {
     give(batch);
     return step_given();
   }
+  // The step op by op, of any batch, for a capture::Step of your own. REQUIRES: the trainer
+  // outlives it.
+  capture::Step::Function function();
 
   // Trains on the batches of an epoch, or on what is left of it; `after` follows each step. Returns
   // the mean loss of the rows since the epoch began. Throws usage for an empty range, numeric at
@@ -131,19 +134,20 @@ class Trainer {
   // optimizer or number of batches. Note [Resumed to the bit].
   template <class Range> bool resume(const std::string& file, Range&& batches) {
     const std::optional<nn::Checkpoint> saved = checkpoint_in(file);
-    if (!saved) return false;
-    begin_anew(*saved);
+    if (saved) resume(*saved, batches);
+    return saved.has_value();
+  }
+  template <class Range> void resume(const nn::Checkpoint& saved, Range&& batches) {
+    make_step(saved.state.unfused);
     std::map<std::string, int64_t> done;
     int64_t i = 0;
     for (const auto& batch : batches) {
       give(batch);
-      rehearse(saved->state.epoch + (i++ < saved->state.batch), done);
+      rehearse(saved.state.epoch + (i++ < saved.state.batch), done);
     }
-    restore(*saved);
-    return true;
+    restore(saved);
   }
-  bool resume(const std::string& file, Batches& batches);
-  void resume(const nn::Checkpoint& checkpoint, Batches& batches);
+  void resume(const nn::Checkpoint& saved, Batches& batches);
   // Weights, optimizer and step become those of another trainer of the same model.
   void copy_from(const Trainer& other);
 
@@ -158,7 +162,9 @@ class Trainer {
   // All ranks together: rank 0's loss sums become those of all, the others' begin anew, the first
   // bad step is that of all. Throws state if their weights differ.
   void collect_state();
-  double lr_of(int64_t step) const;
+  double lr_of(int64_t step) const {
+    return options_.schedule ? nn::learning_rate(*options_.schedule, step) : optimizer_->lr();
+  }
 
   nn::Module& model() { return *model_; }
   nn::Optimizer& optimizer() { return *optimizer_; }
@@ -180,16 +186,13 @@ class Trainer {
   double run(const std::function<bool()>& next, const Callback& after);
   void make_step(std::vector<capture::Refused> choices);
   void run_step(const Tensors& given, Tensors& out);
-  Tensor losses_of(const Tensor& x, const Tensor& target);
-  Tensor losses_of_part(const Tensor& x, const Tensor& target, int64_t begin, int64_t end);
-  Tensor backward_of(const Tensor& x, const Tensor& target);
-  Tensor shared_backward_of(const Tensor& x, const Tensor& target);
+  Tensor losses_of(const Batch& batch, int64_t begin, int64_t end);
+  Tensor backward_of(const Batch& batch);
+  Tensor shared_backward_of(const Batch& batch);
   void tell_rates();
   void reset_loss();
-  void check_finite();
   void add(Score& score, const Tensors& batch);
   static std::optional<nn::Checkpoint> checkpoint_in(const std::string& file);
-  void begin_anew(const nn::Checkpoint& checkpoint);
   void rehearse(int64_t calls, std::map<std::string, int64_t>& done);
   void restore(const nn::Checkpoint& checkpoint);
 
