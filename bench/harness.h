@@ -8,15 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "autograd/autograd.h"
-#include "capture/step.h"
 #include "examples/cli/command_line.h"
 #include "measure/timer.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
-#include "nn/optim.h"
-#include "nn/state_dict.h"
 #include "profiler/stats.h"
+#include "train/trainer.h"
 
 namespace sinter::bench {
 
@@ -29,60 +26,27 @@ struct TrainingOptions {
   Device device = kCpu;
 };
 
-// A classifier, its optimizer, and the step that trains it. Stays where it is: a capture keeps its
-// address.
-class Training {
- public:
-  explicit Training(const TrainingOptions& options) : model(model_of(options)), net(*model) {
-    if (options.dtype == DType::bf16) {
-      net.enable_bf16();
-    } else {
-      net.to(options.dtype);
-    }
-    net.to(options.device);
-    const nn::OptimizerChoice& choice = nn::optimizer_named(options.optimizer);
-    optimizer_ =
-        choice.make(net.named_parameters(), options.lr, choice.weight_decay, options.momentum);
+// A classifier and its optimizer, as a trainer.
+inline std::unique_ptr<Trainer> make_trainer(
+    const TrainingOptions& options, TrainerOptions how = {}) {
+  std::shared_ptr<nn::Module> model;
+  if (options.layers.empty()) {
+    model = std::make_shared<nn::Mlp>(options.sizes);
+  } else {
+    model = std::make_shared<nn::Net>(options.layers, Shape{1, 28, 28});
+    model->init_parameters(1);
   }
-  Training(const Training&) = delete;
-  Training& operator=(const Training&) = delete;
-
-  // The batch: images and labels. Returns the losses.
-  Tensors operator()(const Tensors& batch) {
-    optimizer_->zero_grad();
-    const Tensor losses = cross_entropy(net(batch[0]), batch[1]);
-    backward(losses);
-    optimizer_->step(losses);
-    return {losses};
+  if (options.dtype == DType::bf16) {
+    model->enable_bf16();
+  } else {
+    model->to(options.dtype);
   }
-  std::unique_ptr<capture::Step> captured(
-      const std::string& rules = "all", std::optional<bool> measure = {}) {
-    return std::make_unique<capture::Step>([this](const Tensors& batch) { return (*this)(batch); },
-        capture::StepOptions{.rules = capture::RuleSet(rules),
-            .parameters = nn::parameter_visitor(net),
-            .measure = measure});
-  }
-
-  // As before the first step, with these weights.
-  void restart(const nn::NamedTensors& weights) {
-    nn::load_state_dict(net, weights);
-    for (const auto& [name, t] : optimizer_->state_tensors())
-      nn::copy_values(t, Tensor::zeros(t.shape(), t.dtype(), t.device()), name.c_str());
-    optimizer_->set_steps(0);
-  }
-
-  const std::unique_ptr<nn::Module> model;
-  nn::Module& net;
-
- private:
-  static std::unique_ptr<nn::Module> model_of(const TrainingOptions& options) {
-    if (options.layers.empty()) return std::make_unique<nn::Mlp>(options.sizes);
-    auto made = std::make_unique<nn::Net>(options.layers, Shape{1, 28, 28});
-    made->init_parameters(1);
-    return made;
-  }
-  std::unique_ptr<nn::Optimizer> optimizer_;
-};
+  model->to(options.device);
+  const nn::OptimizerChoice& choice = nn::optimizer_named(options.optimizer);
+  return std::make_unique<Trainer>(model,
+      choice.make(model->named_parameters(), options.lr, choice.weight_decay, options.momentum),
+      std::move(how));
+}
 
 // Made-up images and labels.
 inline Tensors random_batch(int64_t rows, int64_t features, DType dtype = DType::f32) {

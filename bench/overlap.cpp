@@ -4,7 +4,6 @@
 // beside the last one. Exit status 1 if it is less.
 #include "bench/harness.h"
 #include "core/parallel.h"
-#include "distributed/data_parallel.h"
 #include "distributed/thread_group.h"
 
 namespace sinter::distributed {
@@ -20,22 +19,9 @@ Communicator::Stats train(Communicator& ranks, bool fused) {
   nn::Mlp model(sizes);
   nn::Sgd optimizer(model.named_parameters(), {.lr = 0.01});
   constexpr int64_t kLayerBytes = kWidth * kWidth * int64_t(sizeof(float));
-  DataParallel parallel(model, &ranks, {.bucket_bytes = kLayerBytes});
-  const Tensors batch = bench::random_batch(parallel.begin_batch(kRows).size(), kWidth);
-  const auto eager_step = [&](const Tensors& in) {
-    optimizer.zero_grad();
-    const Tensor losses = cross_entropy(model(in[0]), in[1]);
-    parallel.backward(losses);
-    optimizer.step(losses);
-    return Tensors{losses};
-  };
-  capture::Step fused_step(eager_step, {.parameters = nn::parameter_visitor(model),
-                                           .mode = [&] { return parallel.mode(); },
-                                           .measure = false});
-  for (int s = 0; s < kSteps; ++s) {
-    if (fused) fused_step(batch);
-    if (!fused) eager_step(batch);
-  }
+  Trainer trainer(model, optimizer, {.fused = fused, .parallel = {.bucket_bytes = kLayerBytes}});
+  const Tensors batch = bench::random_batch(kRows, kWidth);
+  for (int s = 0; s < kSteps; ++s) trainer.step(batch);
   return ranks.stats();
 }
 

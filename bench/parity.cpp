@@ -46,30 +46,33 @@ int run(int argc, char** argv) {
   options.lr = optimizer == "sgd" ? 0.05 : 0.001;
   options.dtype = x.dtype();
   options.device = device;
-  bench::Training training(options);
-  nn::Module& net = training.net;
-  nn::load_state_dict(net, weights);
-  const auto step = training.captured(rules);
+  const bool fused = mode == "fused";
+  const auto make = [&](bool captured) {
+    auto made = bench::make_trainer(
+        options, {.fused = captured, .capture = {.rules = capture::RuleSet(rules)}});
+    nn::load_state_dict(made->model(), weights);
+    return made;
+  };
+  const auto trainer = make(fused);
   const auto batch_of = [&](int64_t s) {
     return Tensors{contiguous(reshape(slice(x, 0, s, s + 1), {x.size(1), x.size(2)})),
         contiguous(reshape(slice(y, 0, s, s + 1), {y.size(1)}))};
   };
-  if (mode == "fused") {  // the two calls that are recorded
-    for (int call = 0; call < 2; ++call) (*step)(batch_of(0));
-    training.restart(weights);
+  if (fused) {  // the two calls that are recorded
+    for (int call = 0; call < 2; ++call) trainer->step(batch_of(0));
+    trainer->copy_from(*make(false));
   }
+  const nn::NamedTensors parameters = trainer->model().named_parameters();
   nn::NamedTensors results;
   std::vector<double> losses;
   for (int64_t s = 0; s < steps; ++s) {
-    const Tensors batch = batch_of(s);
-    const Tensor loss = mode == "fused" ? (*step)(batch)[0] : training(batch)[0];
-    losses.push_back(mean(detach(loss)).item());
+    losses.push_back(mean(detach(trainer->step(batch_of(s))[0])).item());
     if (s > 0) continue;
-    for (const auto& [name, p] : net.named_parameters()) {
+    for (const auto& [name, p] : parameters) {
       if (!p.autograd().grad_taken_by) results.push_back({"grad." + name, copy(p.grad())});
     }
   }
-  for (const auto& [name, p] : net.named_parameters()) results.push_back({name, p});
+  for (const auto& [name, p] : parameters) results.push_back({name, p});
   results.push_back({"loss", Tensor::from(losses, {steps})});
   nn::write_safetensors(files[1], results);
   return 0;

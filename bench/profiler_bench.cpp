@@ -121,7 +121,7 @@ double two_threads() {
 // What a session adds to the default training step, in percent: profiled and clean rounds in pairs.
 double step_cost() {
   sinter::set_num_threads(sinter::available_cores());
-  sinter::bench::Training train_step({});
+  const auto trainer = sinter::bench::make_trainer({}, {.fused = false});
   const sinter::Tensors batch = sinter::bench::random_batch(128, 784);
   constexpr int kSteps = 40;
   const auto round = [&](bool profiled) {
@@ -132,7 +132,7 @@ double step_cost() {
     std::vector<double> ns;
     for (int i = 0; i < kSteps + 5; ++i) {
       const int64_t t0 = now();
-      train_step(batch);
+      trainer->step(batch);
       if (i >= 5) ns.push_back(double(now() - t0));
       if (session) session->step();
     }

@@ -28,30 +28,25 @@ namespace {
 struct Case {
   int64_t batch;
   std::string mode;
-  bench::Training training;
-  Tensors inputs;
-  int64_t launches = 0;                   // of a step, counted in its captured graph
-  std::unique_ptr<capture::Step> step{};  // fused only
-  std::vector<double> times{};            // us per step
+  Tensors inputs{};
+  std::unique_ptr<Trainer> trainer{};
+  int64_t launches = 0;         // of a step, counted in its captured graph
+  std::vector<double> times{};  // us per step
 
   Case(const bench::TrainingOptions& options, int64_t rows, const std::string& wanted,
       const cli::FusionFlags& fusion)
-      : batch(rows), mode(wanted), training(options) {
+      : batch(rows), mode(wanted) {
     for (const Tensor& t :
         bench::random_batch(rows, 784, options.dtype == DType::bf16 ? DType::bf16 : DType::f32))
       inputs.push_back(t.to(options.device));
-    step = training.captured(mode == "fused" ? fusion.rules : "none", fusion.measures());
-    for (int i = 0; i < 2; ++i) (*step)(inputs);
-    launches = int64_t(step->captured()->executor->launches());
-    if (mode == "eager") step.reset();
+    const capture::RuleSet rules(mode == "fused" ? fusion.rules : "none");
+    trainer =
+        bench::make_trainer(options, {.capture = {.rules = rules, .measure = fusion.measures()}});
+    for (int i = 0; i < 2; ++i) run();
+    launches = int64_t(trainer->captured_step()->captured()->executor->launches());
+    if (mode == "eager") trainer = bench::make_trainer(options, {.fused = false});
   }
-  void run() {
-    if (step) {
-      (*step)(inputs);
-    } else {
-      training(inputs);
-    }
-  }
+  void run() { trainer->step(inputs); }
   void time(int64_t steps, Device device) {
     const auto round = measure::step_times_us([this] { run(); }, device, steps);
     times.insert(times.end(), round.begin(), round.end());

@@ -34,3 +34,4 @@
 #include <sinter/ops/ops.h>
 #include <sinter/ops/pointwise/pointwise_op.h>
 #include <sinter/profiler/session.h>
+#include <sinter/train/trainer.h>

@@ -12,6 +12,8 @@
 // waits for its own by an event (core/device/cuda_upload.h). So it is with augmentation, which is
 // done on the CPU. One Batches belongs to one thread; a batch is a fresh tensor that the caller
 // owns (the allocator recycles the memory).
+//
+//   for (const Batch& batch : batches) ..  // an epoch, or the rest of it
 #pragma once
 
 #include <cstddef>
@@ -63,6 +65,28 @@ class Batches {
   int64_t per_epoch() const { return (split_.size() + options_.size - 1) / options_.size; }
   // The next batch; after the last one of an epoch the next epoch begins.
   Batch next();
+  // What is left of the epoch, as a range.
+  struct End {};
+  class Iterator {
+   public:
+    explicit Iterator(Batches& batches)
+        : batches_(batches), left_(batches.per_epoch() - batches.position().batch) {
+      batch_ = batches_.next();
+    }
+    const Batch& operator*() const { return batch_; }
+    Iterator& operator++() {
+      if (--left_ > 0) batch_ = batches_.next();
+      return *this;
+    }
+    bool operator==(End) const { return left_ == 0; }
+
+   private:
+    Batches& batches_;
+    int64_t left_;
+    Batch batch_;
+  };
+  Iterator begin() { return Iterator(*this); }
+  End end() const { return {}; }
   // Is the split where its batches go, as they are in it? Only then a step can draw them.
   bool resident() const {
     return *options_.device == split_.images.device() && !options_.augment.any();
@@ -74,6 +98,7 @@ class Batches {
   // In the step: the batch, by an op that reads from the state where it begins.
   Batch draw(const Tensor& state, int64_t rows) const;
   BatchPosition position() const { return position_; }
+  int64_t rows_of(BatchPosition position) const;  // of the batch there, of all ranks
   // Of `rows` rows of a batch, how many are this rank's.
   int64_t own_rows(int64_t rows) const;
   // Goes to a position, as next() would have left it there. Throws usage unless epoch >= 0 and 0 <=
@@ -86,7 +111,6 @@ class Batches {
   Batch make(BatchPosition position, std::byte* memory = nullptr);
   size_t labels_at() const;
   Split augmented(int64_t epoch, const Tensor& index) const;
-  int64_t rows_of(BatchPosition position) const;  // of all ranks
   void load_order(int64_t epoch);
   void write_order(std::span<const int32_t> order);
   Split split_;

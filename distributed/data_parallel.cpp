@@ -56,16 +56,11 @@ RowRange DataParallel::begin_batch(int64_t rows, const Batch& batch) {
   SINTER_CHECK(rows > 0 && (batch.of == 0 || batch.of >= rows), usage,
       cat("data parallel: no batch: rows is ", rows, ", at least 1; of all batches together ",
           batch.of, ", 0 or at least rows"));
-  batch_rows_ = rows;
   rows_ = batch.of > 0 ? batch.of : rows;
   last_ = batch.last;
   mine_ = ranks_ ? rows_of_rank(rows, ranks_->rank(), ranks_->size()) : RowRange{0, rows};
   set_first_row(mine_.begin);
   return mine_;
-}
-
-int64_t DataParallel::mode() const {
-  return rows_ << 32 ^ batch_rows_ << 1 ^ static_cast<int64_t>(last_);
 }
 
 void DataParallel::backward(const Tensor& losses) {

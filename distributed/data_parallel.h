@@ -18,7 +18,8 @@
 // What a rank computes depends on the whole batch, not on the number of ranks: losses are divided
 // by the rows of the whole batch, and dropout's mask of a row is that of its place in it. Gradients
 // are whole after backward(): clip them then. Batch normalization, whose statistics would be those
-// of a part, is refused. In a captured step, give mode() to StepOptions::mode.
+// of a part, is refused. What begin_batch() is told is no tensor of the step: a captured step needs
+// in StepOptions::mode a number from which it follows, as a Trainer (train/trainer.h) gives it.
 //
 // Not thread-safe: of the thread that made it.
 #pragma once
@@ -51,10 +52,6 @@ class DataParallel {
   // Begins a batch of `rows` rows on all ranks together; gives the rows that are this rank's.
   RowRange begin_batch(int64_t rows, const Batch& batch);
   RowRange begin_batch(int64_t rows) { return begin_batch(rows, {}); }
-  // Says what of a batch is no tensor of the step: for capture::StepOptions::mode, where
-  // begin_batch() is called before the step. Where it is called inside, a number from which its
-  // arguments follow must be there.
-  int64_t mode() const;
 
   // backward() of losses [B], one for each row of this rank; undefined if it has none. Then every
   // parameter's grad() is that of the whole batch, if it is the last one.
@@ -79,7 +76,7 @@ class DataParallel {
   std::unordered_map<const void*, size_t> bucket_of_;  // by Tensor::id()
   size_t started_ = 0;                                 // of buckets_, in this backward
   RowRange mine_;
-  int64_t batch_rows_ = 0, rows_ = 0;  // of this batch, and of all batches of this update
+  int64_t rows_ = 0;  // of all batches of this update
   bool last_ = true;
 };
 

@@ -5,10 +5,9 @@
 // times; here only counts, FLOPs and bytes are shown, which never vary.
 #include <cstdio>
 
-#include "autograd/autograd.h"
 #include "nn/mlp.h"
-#include "nn/optim.h"
 #include "profiler/session.h"
+#include "train/trainer.h"
 
 using namespace sinter;
 
@@ -16,14 +15,9 @@ int main() {
   // ---- 1. A step of the default model on one batch of 128 made-up images.
   nn::Mlp model({784, 256, 128, 10});
   nn::Adam optimizer(model.named_parameters());
-  const Tensor images = cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32),
-               labels = sample_labels(128, 10, 1);
-  const auto train_step = [&] {
-    optimizer.zero_grad();
-    const Tensor losses = cross_entropy(model(images), labels);
-    backward(losses);
-    optimizer.step(losses);
-  };
+  Trainer trainer(model, optimizer, {.fused = false});
+  const Tensors batch{
+      cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32), sample_labels(128, 10, 1)};
 
   // ---- 2. Three steps warm up, five are recorded. step() tells the session where one ends. Your
   // own scopes would show up too.
@@ -31,7 +25,7 @@ int main() {
   while (!session.done()) {
     {
       const profiler::Scope scope("train_step");
-      train_step();
+      trainer.step(batch);
     }
     session.step();
   }

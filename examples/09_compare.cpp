@@ -5,44 +5,31 @@
 // most changes do. So the two run in turns, and the factor comes with the interval that it lies in.
 #include <cstdio>
 
-#include "autograd/autograd.h"
 #include "measure/comparison.h"
 #include "nn/mlp.h"
-#include "nn/optim.h"
+#include "train/trainer.h"
 
 using namespace sinter;
-
-struct Training {
-  nn::Mlp model{{784, 256, 128, 10}};
-  nn::Adam optimizer{model.named_parameters()};
-
-  Tensors operator()(const Tensors& in) {
-    optimizer.zero_grad();
-    const Tensor losses = cross_entropy(model(in[0]), in[1]);
-    backward(losses);
-    optimizer.step(losses);
-    return {losses};
-  }
-};
 
 int main() {
   const Tensors batch{
       cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32), sample_labels(128, 10, 2)};
 
   // ---- 1. Two trainings from the same weights. One is captured; see 06.
-  Training eager, fused;
-  capture::Step step([&](const Tensors& in) { return fused(in); },
-      {.parameters = nn::parameter_visitor(fused.model)});
+  nn::Mlp eager_model({784, 256, 128, 10}), fused_model({784, 256, 128, 10});
+  nn::Adam eager_adam(eager_model.named_parameters()), fused_adam(fused_model.named_parameters());
+  Trainer eager(eager_model, eager_adam, {.fused = false}), fused(fused_model, fused_adam);
 
   // ---- 2. Are the numbers the same? After three steps, the first replay among them:
   measure::Worst worst;
-  for (int i = 0; i < 3; ++i) worst.see("losses", step(batch)[0], eager(batch)[0]);
+  for (int i = 0; i < 3; ++i) worst.see("losses", fused.step(batch)[0], eager.step(batch)[0]);
   std::printf("losses of three steps agree to 1e-5: %s\n", worst.relative < 1e-5 ? "yes" : "no");
 
   // ---- 3. Seven pairs of rounds, five steps each, A B B A. Then the table: a row for each fused
   // op, mapped to the ops that it stands for; FLOPs stay, launches and kB go.
-  const measure::Comparison comparison{
-      .eager = [&] { eager(batch); }, .fused = [&] { step(batch); }, .step = &step};
+  const measure::Comparison comparison{.eager = [&] { eager.step(batch); },
+      .fused = [&] { fused.step(batch); },
+      .step = fused.captured_step()};
   const measure::Outcome outcome =
       measure::compare(comparison, {.steps = 5, .warmup = 1, .rounds = 7});
   std::printf("\n%s\nstep %s\n", outcome.table.text().c_str(), outcome.headline.c_str());

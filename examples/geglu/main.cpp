@@ -7,7 +7,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "autograd/autograd.h"
 #include "capture/explain.h"
 #include "core/context.h"
 #include "core/device/memory.h"
@@ -20,6 +19,7 @@
 #include "nn/glu.h"
 #include "nn/init.h"
 #include "profiler/thresholds.h"
+#include "train/trainer.h"
 
 namespace sinter {
 namespace {
@@ -38,19 +38,27 @@ struct GegluFlags {
   }  // of the products
 };
 
-// The tokens of a sequence are rows: the block sees [batch * seq, dim].
+std::shared_ptr<nn::Glu> make_glu(
+    const GegluFlags& flags, uint64_t seed, DType dtype, Device device) {
+  const nn::Gate gate = flags.gelu == "tanh" ? nn::Gate::gelu_tanh : nn::Gate::gelu;
+  auto glu = std::make_shared<nn::Glu>(flags.dim, flags.hidden, flags.dim, gate);
+  glu->init_parameters(seed);
+  glu->to(dtype);
+  glu->to(device);
+  return glu;
+}
+
+// The tokens of a sequence are rows: the block sees [batch * seq, dim]. Its step updates nothing.
 struct Block {
-  nn::Glu glu;
+  std::shared_ptr<nn::Glu> glu;
   Tensors inputs;  // x and the gradient of y
   bool with_backward;
+  Trainer trainer;
 
-  Block(const GegluFlags& flags, uint64_t seed, DType dtype, Device device)
-      : glu(flags.dim, flags.hidden, flags.dim,
-            flags.gelu == "tanh" ? nn::Gate::gelu_tanh : nn::Gate::gelu),
-        with_backward(flags.backward()) {
-    glu.init_parameters(seed);
-    glu.to(dtype);
-    glu.to(device);
+  Block(const GegluFlags& flags, uint64_t seed, DType dtype, Device device, TrainerOptions how)
+      : glu(make_glu(flags, seed, dtype, device)),
+        with_backward(flags.backward()),
+        trainer(glu, nullptr, with_step(std::move(how))) {
     for (nn::init::Stream stream{seed, 1}; stream.index <= 2;) {
       const Tensor t = Tensor::empty({flags.rows(), flags.dim});
       nn::init::uniform(t, -1, 1, stream);
@@ -58,44 +66,35 @@ struct Block {
     }
     inputs[0].set_requires_grad(with_backward);
   }
-  // y and, after backward, the gradient of x; those of the weights are theirs.
-  Tensors operator()(const Tensors& in) {
-    if (!with_backward) {
-      const NoGrad off;
-      return {glu(in[0])};
-    }
-    glu.zero_grad();
-    in[0].autograd().grad = {};
-    const Tensor y = glu(in[0]);
-    backward(y, {.gradient = in[1]});
-    return {detach(y), in[0].grad()};
-  }
-  // Copies, by name.
-  nn::NamedTensors results(const Tensors& step) const {
+  const Tensors& operator()() { return trainer.step(inputs); }
+  // Copies, by name, of y and all gradients.
+  nn::NamedTensors results() {
+    const Tensors& step = (*this)();
     nn::NamedTensors all{{"y", copy(step[0])}};
     if (!with_backward) return all;
     all.push_back({"grad of x", copy(step[1])});
-    for (const auto& [name, p] : glu.named_parameters())
+    for (const auto& [name, p] : glu->named_parameters())
       all.push_back({"grad of " + name, copy(p.grad())});
     return all;
   }
-};
 
-// A block whose step is captured.
-struct Captured {
-  Block block;
-  capture::Step step;
-  Captured(const GegluFlags& flags, uint64_t seed, DType dtype, Device device,
-      const std::string& rules, std::optional<bool> measure, bool graph = true)
-      : block(flags, seed, dtype, device),
-        step([this](const Tensors& in) { return block(in); },
-            {.rules = capture::RuleSet(rules),
-                .parameters = nn::parameter_visitor(block.glu),
-                .measure = measure,
-                .cuda_graph = graph}) {
-    for (int i = 0; i < 2; ++i) (*this)();
+ private:
+  TrainerOptions with_step(TrainerOptions how) {
+    how.step = [this](const Tensors& in) { return forward_and_backward(in); };
+    return how;
   }
-  const Tensors& operator()() { return step(block.inputs); }
+  // y and, after backward, the gradient of x; those of the weights are theirs.
+  Tensors forward_and_backward(const Tensors& in) {
+    if (!with_backward) {
+      const NoGrad off;
+      return {(*glu)(in[0])};
+    }
+    glu->zero_grad();
+    in[0].autograd().grad = {};
+    const Tensor y = (*glu)(in[0]);
+    backward(y, {.gradient = in[1]});
+    return {detach(y), in[0].grad()};
+  }
 };
 
 // Seconds per FLOP of this machine's products, by a small one: no larger than one of the block's.
@@ -141,9 +140,17 @@ class Geglu {
     return *flags_.batch;
   }
   bool eager_only() const { return flags_.mode == "eager"; }
-  std::unique_ptr<Captured> capture(const std::string& rules, bool graph = true) const {
-    return std::make_unique<Captured>(
-        flags_, compare_run_.common.seed, dtype_, device_, rules, flags_.fusion.measures(), graph);
+  std::unique_ptr<Block> make(TrainerOptions how) const {
+    return std::make_unique<Block>(
+        flags_, compare_run_.common.seed, dtype_, device_, std::move(how));
+  }
+  // Recorded twice, so it is captured.
+  std::unique_ptr<Block> capture(const std::string& rules, bool graph = true) const {
+    auto block = make({.capture = {.rules = capture::RuleSet(rules),
+                           .measure = flags_.fusion.measures(),
+                           .cuda_graph = graph}});
+    for (int i = 0; i < 2; ++i) (*block)();
+    return block;
   }
 
   void check_flags();
@@ -161,8 +168,7 @@ class Geglu {
   const Device device_;
   cli::CompareRun compare_run_;
   DType dtype_;
-  std::unique_ptr<Block> eager_;
-  std::unique_ptr<Captured> fused_;
+  std::unique_ptr<Block> eager_, fused_;
   measure::Worst worst_;
   std::optional<measure::Outcome> outcome_;
   cli::Json json_;
@@ -172,12 +178,12 @@ int Geglu::run() {
   make_comparison();
   check_flags();
   tell_cost();
-  eager_ = std::make_unique<Block>(flags_, compare_run_.common.seed, dtype_, device_);
+  eager_ = make({.fused = false});
   choose_threads();
   fused_ = capture(eager_only() ? "none" : flags_.fusion.rules);
-  compare_run_.comparison.step = &fused_->step;
+  compare_run_.comparison.step = fused_->trainer.captured_step();
   if (flags_.comparison.blame) {
-    compare_run_.blame(fused_->block.inputs);
+    compare_run_.blame(fused_->inputs);
     return 0;
   }
   if (!eager_only()) check_parity();
@@ -199,14 +205,14 @@ int Geglu::run() {
 
 void Geglu::make_comparison() {
   compare_run_.comparison = {.device = device_,
-      .eager = [this] { (*eager_)(eager_->inputs); },
+      .eager = [this] { (*eager_)(); },
       .fused = [this] { (*fused_)(); },
       .rules = flags_.fusion.rules,
       .dtype = std::string(name_of(dtype_)),
       .rules_option = "--rules ",
       .make = [this](const std::string& rules, bool graph) -> measure::Variant {
-        const std::shared_ptr<Captured> made = capture(rules, graph);
-        return {[made] { (*made)(); }, &made->step};
+        const std::shared_ptr<Block> made = capture(rules, graph);
+        return {[made] { (*made)(); }, made->trainer.captured_step()};
       }};
   if (flags_.mode == "fused") compare_run_.comparison.eager = {};
   if (flags_.mode == "eager") compare_run_.comparison.fused = {};
@@ -251,8 +257,8 @@ void Geglu::tell_cost() {
 }
 
 void Geglu::choose_threads() {
-  const std::string threads = cli::choose_threads(compare_run_.common.threads, device_,
-      [this] { return [this] { (*eager_)(eager_->inputs); }; });
+  const std::string threads = cli::choose_threads(
+      compare_run_.common.threads, device_, [this] { return [this] { (*eager_)(); }; });
   if (device_ == kCpu) compare_run_.out.note("threads", threads);
   compare_run_.comparison.title =
       fmt::format("geglu {} x {} -> {} -> {} gelu {}   {}   {}   {}, {}   rules {}", flags_.rows(),
@@ -261,8 +267,7 @@ void Geglu::choose_threads() {
 }
 
 void Geglu::check_parity() {
-  const nn::NamedTensors want = eager_->results((*eager_)(eager_->inputs)),
-                         got = fused_->block.results((*fused_)());
+  const nn::NamedTensors want = eager_->results(), got = fused_->results();
   for (size_t i = 0; i < want.size(); ++i) worst_.see(want[i].name, got[i].tensor, want[i].tensor);
 }
 

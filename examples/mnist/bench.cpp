@@ -77,8 +77,7 @@ std::unique_ptr<Trainer> warm_trainer(
     TrainFlags flags, const char* mode, Device device, const Batch& batch, int64_t& peak) {
   const int64_t before = allocator(device).stats().live_bytes;
   flags.mode.mode = mode;
-  auto trainer =
-      std::make_unique<Trainer>(flags, make_model(flags.model, flags.common->seed, device), 1000);
+  auto trainer = make_trainer(flags, make_model(flags.model, flags.common->seed, device), 1000);
   for (int i = 0; i < 4; ++i) {  // two are recorded
     allocator(device).reset_peak();
     trainer->step(batch);

@@ -92,20 +92,10 @@ struct Maker {
     const ComparisonFlags& rounds = compare.comparison;
     auto model = make_model(flags.model, flags.common->seed, device);
     if (compare.saved) take_weights(*model, *compare.saved);
-    return std::make_unique<Trainer>(
-        flags, model, 2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup), std::move(choices));
+    return make_trainer(flags, std::move(model),
+        2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup), std::move(choices));
   }
 };
-
-void copy_state(Trainer& to, Trainer& from) {
-  const auto copy_all = [](const nn::NamedTensors& a, const nn::NamedTensors& b) {
-    for (size_t i = 0; i < a.size(); ++i) nn::copy_values(a[i].tensor, b[i].tensor, "compare");
-  };
-  copy_all(to.model().named_parameters(), from.model().named_parameters());
-  copy_all(to.optimizer().state_tensors(), from.optimizer().state_tensors());
-  to.optimizer().set_steps(from.optimizer().steps());
-  to.set_step(from.step_number());
-}
 
 nn::NamedTensors gradients_of(Trainer& trainer) {
   nn::NamedTensors out;
@@ -179,7 +169,7 @@ class ParityCheck {
   Tensor step(Trainer& trainer) const {
     nn::copy_values(rng_, draws_, "compare");
     restart_random_ops();
-    return copy(detach(trainer.step(batch_)));
+    return copy(detach(trainer.step(batch_)[0]));
   }
   std::map<std::string, double> parted_by_rounding(
       const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit) const;
@@ -255,9 +245,9 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
     fused.step(batch_);
     gradients.step(batch_);
   }
-  copy_state(fused, eager);
-  copy_state(gradients, eager);
-  if (exact) copy_state(*exact, eager);
+  for (Trainer* trainer : {&fused, &gradients, exact}) {
+    if (trainer) trainer->copy_from(eager);
+  }
   Parity parity;
   const Tensor loss = step(eager);
   step(gradients);

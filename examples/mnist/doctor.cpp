@@ -211,20 +211,20 @@ std::string self_test(Device device, CommonFlags& common) {
       fmt::format("{}: linear differs from f64 on the cpu by {:.1e}, allowed {:.0e}", device.str(),
           product, kAllowed));
 
-  Trainer eager(eager_flags, model, kSteps),
-      fused(fused_flags, make_model(fused_flags.model, 1, device), kSteps);
+  const auto eager = make_trainer(eager_flags, model, kSteps),
+             fused = make_trainer(fused_flags, make_model(fused_flags.model, 1, device), kSteps);
   // The first two steps are recorded as they run eagerly: the weights stay equal.
   for (int i = 0; i < 2; ++i) {
-    eager.step(batch);
-    fused.step(batch);
+    eager->step(batch);
+    fused->step(batch);
   }
-  const double step = difference(fused.step(batch), eager.step(batch));
+  const double step = difference(fused->step(batch)[0], eager->step(batch)[0]);
   SINTER_CHECK(step <= kAllowed, check,
       fmt::format("{}: the losses of a fused step differ by {:.1e}, allowed {:.0e}", device.str(),
           step, kAllowed));
-  const double first = fused.state().last_loss;
-  for (int i = 3; i < kSteps; ++i) fused.step(batch);
-  const double last = fused.state().last_loss;
+  const double first = fused->state().last_loss;
+  for (int i = 3; i < kSteps; ++i) fused->step(batch);
+  const double last = fused->state().last_loss;
   SINTER_CHECK(last < first, check,
       fmt::format("{}: {} steps on one batch do not lower the loss: {:.4f}, then {:.4f}",
           device.str(), kSteps, first, last));

@@ -33,10 +33,10 @@ int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
   manual_seed(common.seed);
   auto model = make_model(flags.model, common.seed, device);
   if (inspect.saved) out.note("model", take_weights(*model, *inspect.saved));
-  Trainer trainer(flags, model, 1000);
-  for (int i = 0; i < 2; ++i) trainer.step(batch);  // recorded and captured
+  const auto trainer = make_trainer(flags, model, 1000);
+  for (int i = 0; i < 2; ++i) trainer->step(batch);  // recorded and captured
   const ImageShape image = flags.model.image();
-  const measure::Inspection opened(*trainer.captured_step()->captured(),
+  const measure::Inspection opened(*trainer->captured_step()->captured(),
       {batch.images, batch.labels},
       {.title = fmt::format("{}   {}   batch {}   {}", flags.model.describe(), flags.model.dtype,
            batch.labels.numel(), flags.optimizer.optimizer),

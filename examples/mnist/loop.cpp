@@ -13,12 +13,15 @@ namespace {
 
 class Loop {
  public:
-  Loop(Run& run, StepProfile& profile) : run_(run), at_(run.at), profile_(profile) {}
+  Loop(Run& run, StepProfile& profile) : run_(run), at_(run.at()), profile_(profile) {}
   void run();
 
  private:
   bool epoch_is_over() const { return at_.batch == run_.per_epoch || at_.step == run_.steps; }
-  void one_step();
+  bool save_is_due() const {
+    return run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
+  }
+  void after_step();
   void show_progress();
   void look_at_loss();
   void end_epoch();
@@ -36,10 +39,9 @@ void Loop::run() {
   epoch_time_ = {};
   epoch_time_.start();
   while (!at_.ended && !run_.ranks.interrupted()) {
-    if (!epoch_is_over()) one_step();
-    const bool over = epoch_is_over(),
-               save = run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
-    if (!over && !save) continue;
+    if (!epoch_is_over()) run_.trainer->fit(*run_.batches, [this] { after_step(); });
+    const bool over = epoch_is_over();
+    if (!over && !save_is_due()) continue;
     run_.time.stop();
     epoch_time_.stop();
     const profiler::Pause no_step(profile_.session());
@@ -61,21 +63,8 @@ void Loop::run() {
   }
 }
 
-void Loop::one_step() {
-  const measure::Timer timer;
-  run_.data_wait.start();
-  {
-    const profiler::Scope scope("next_batch", profiler::ScopeKind::data);
-    run_.trainer->fetch(*run_.batches);
-  }
-  run_.data_wait.stop();
-  {
-    const profiler::Scope scope("train_step");
-    run_.trainer->step();
-  }
-  profile_.step(timer);
-  ++at_.step;
-  ++at_.batch;
+void Loop::after_step() {
+  profile_.step(run_.trainer->timer());
   const double minutes = epoch_time_.running_seconds() * double(run_.steps - run_.first_step) / 60;
   if (at_.step == run_.first_step + 1 && run_.device.type == Device::Type::simt && minutes > 1)
     run_.out.note("note", "simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1",
@@ -85,6 +74,7 @@ void Loop::one_step() {
     look_at_loss();
   }
   if (at_.step == run_.flags.run.stop_after) run_.ranks.stop();
+  if (epoch_is_over() || save_is_due() || run_.ranks.interrupted()) run_.trainer->stop();
   if (epoch_is_over() || !run_.progress.due()) return;
   const profiler::Pause no_step(profile_.session());
   show_progress();
@@ -98,7 +88,7 @@ void Loop::show_progress() {
       .done = double(at_.batch) / double(run_.per_epoch),
       .loss = state.loss_sum / double(state.loss_rows),
       .images_per_second = done * double(run_.flags.optimizer.rows_of_step()) / seconds,
-      .data_wait = run_.data_wait.seconds() / seconds,
+      .data_wait = run_.trainer->wait_seconds() / seconds,
       .eta_seconds = seconds / done * double(run_.steps - at_.step)});
 }
 
@@ -165,16 +155,13 @@ void Loop::end_epoch() {
   }
   if (ends) run_.save_weights(kModelFile);
   at_.ended = ends;
-  if (at_.batch ==
-      run_.per_epoch) {  // else the run ends within an epoch, which more steps would go on with
-    ++at_.epoch;
-    at_.batch = 0;
+  // Else the run ends within an epoch, which more steps would go on with.
+  if (at_.batch == run_.per_epoch) {
     at_.window_loss = 0;
     at_.window_rows = 0;
-    run_.trainer->reset_loss();
+    run_.trainer->end_epoch();
   }
-  const bool planned = ends || (every > 0 && row.number % every == 0) ||
-                       (run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0);
+  const bool planned = ends || (every > 0 && row.number % every == 0) || save_is_due();
   if (planned) run_.save_all(true);
   run_.progress.clear();
   run_.out.note(fmt::format("epoch {}/{}", row.number, run_.epochs), " loss {}{}  {}{}",

@@ -22,9 +22,9 @@ void report_json(const Run& run, const Evaluation* test) {
     add_json(object["test"], *test);
   }
   object["train_seconds"] = run.time.seconds();
-  object["data_wait_seconds"] = run.data_wait.seconds();
-  object["steps"] = run.at.step;
-  object["steps_now"] = run.at.step - run.first_step;
+  object["data_wait_seconds"] = run.trainer->wait_seconds();
+  object["steps"] = run.at().step;
+  object["steps_now"] = run.at().step - run.first_step;
   object["data"] = {{"name", run.data.name}, {"train", run.data.train.size()},
       {"val", run.data.val.size()}, {"test", run.data.test.size()}};
   object["model"] = {{"name", run.flags.model.describe()},
@@ -53,20 +53,20 @@ void report_json(const Run& run, const Evaluation* test) {
 
 void report_capture(Run& run) {
   const ModeFlags& mode = run.flags.mode;
-  std::optional<Trainer> scratch;
+  std::unique_ptr<Trainer> scratch;
   const bool fused = run.trainer->captured_step() != nullptr,
              captured_one = fused && run.trainer->captured_step()->captured();
   if (fused && !captured_one) {
     run.out.note("capture",
         "none: the first two steps of a shape are recorded as they "
         "run eagerly; this run had {}",
-        count_of(run.at.step, "step"));
+        count_of(run.at().step, "step"));
   }
   if (!captured_one && (!mode.dump_graph.empty() || mode.explain)) {
     TrainFlags flags = run.flags;
     flags.mode.mode = "fused";
     if (!fused) flags.mode.rules = "none";
-    scratch.emplace(flags, make_model(flags.model, flags.common->seed, run.device), 2);
+    scratch = make_trainer(flags, make_model(flags.model, flags.common->seed, run.device), 2);
     const Batch batch = run.batches->next();
     for (int i = 0; i < 2; ++i) scratch->step(batch);
   }
@@ -100,7 +100,7 @@ void report_capture(Run& run) {
 int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
   run.out.note("stop", "interrupted after {}: {} saved; mnist train --resume {} goes on",
-      run.position(std::max<int64_t>(run.at.step, 1)), kLastFile, escaped(run.folder->name()));
+      run.position(std::max<int64_t>(run.at().step, 1)), kLastFile, escaped(run.folder->name()));
   run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
       run.steps_text(run.steps), escaped(run.folder->name()));
   report_json(run, nullptr);

@@ -37,12 +37,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   flags.model.image_size = data.train.image().str();
   flags.data.what = data.place;  // what was found is what the config remembers
   flags.data.crc32 = fmt::format("{:08x}", data.crc32);
-  at = {.data = data.name,
-      .data_crc = data.crc32,
-      .device = ranks.many() ? cat(device.str().substr(0, 4), " x ", ranks.size(), " ranks")
-                             : device.str(),
-      .mode = flags.mode.mode,
-      .build = build_id()};
+  const std::string build = build_id();
   time.start();
   BatchOptions batch_options = flags.batches(device);
   batch_options.rank = ranks.rank();
@@ -62,7 +57,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
 
   note_preset();
   config = all_flags.config("train");
-  check_ranks();
+  check_ranks(build);
   const auto model = make_model(flags.model, flags.common->seed, device);
   if (init) {
     out.note("init", "{} ({}), normalize {}", escaped(init->path), take_weights(*model, *init),
@@ -70,7 +65,9 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   }
   note_model(*model);
   // After the config was taken.
-  if (resumed && flags.common->threads == 0 && resumed->checkpoint.state.device == at.device) {
+  const std::string where =
+      ranks.many() ? cat(device.str().substr(0, 4), " x ", ranks.size(), " ranks") : device.str();
+  if (resumed && flags.common->threads == 0 && resumed->checkpoint.state.device == where) {
     flags.common->threads = resumed->checkpoint.state.threads;
   } else if (ranks.many() && flags.common->threads == 0) {
     flags.common->threads = ranks.threads();
@@ -78,7 +75,6 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   const Batch first = batches->next();
   batches->seek({});
   const std::string threads = choose_threads(flags, first);
-  at.threads = num_threads();
   manual_seed(flags.common->seed);
   out.note("device", "{}{}, {}{}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
       ranks.many() ? fmt::format("{} ranks of ", ranks.size()) : "", threads, flags.model.dtype,
@@ -88,13 +84,16 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
 #ifndef NDEBUG
   out.note("note", "this build is made to find errors: times mean little");
 #endif
-  trainer = std::make_unique<Trainer>(flags, model, steps,
-      resumed ? resumed->checkpoint.state.unfused : std::vector<capture::Refused>{});
+  trainer = make_trainer(flags, model, steps);
+  at().data = data.name;
+  at().data_crc = data.crc32;
+  at().device = where;
+  at().build = build;
   time.stop();
 }
 
-void Run::check_ranks() const {
-  std::vector<Ranks::Fact> facts{{"the build", at.build}, {"the device", device.str().substr(0, 4)},
+void Run::check_ranks(const std::string& build) const {
+  std::vector<Ranks::Fact> facts{{"the build", build}, {"the device", device.str().substr(0, 4)},
       {"the data", fmt::format("{} images, crc32 {}", data.train.size(), flags.data.crc32)}};
   for (const Flag& flag : all_flags.all()) {
     if (flag.saved && !flag.name.starts_with("data") && flag.name != "image-size")
@@ -156,7 +155,8 @@ void Run::take_folder() {
   if (resumed) go_on();
   if (ranks.first()) check_room();
   if (ranks.first()) write_file(folder->file("config.toml"), config);
-  log.emplace(ranks.first() ? name : "", at.epoch + (at.ended && at.batch > 0), at.events);
+  const nn::TrainingState& now = at();
+  log.emplace(ranks.first() ? name : "", now.epoch + (now.ended && now.batch > 0), now.events);
 }
 
 // A disk that is full is found out now, not after the first epoch. The largest file is written
@@ -180,67 +180,52 @@ void Run::check_room() const {
 
 void Run::go_on() {
   const nn::Checkpoint& checkpoint = resumed->checkpoint;
-  const nn::TrainingState now = std::exchange(at, checkpoint.state);
+  const nn::TrainingState &was = checkpoint.state, now = at();
   const auto refuse = [&](const std::string& what, const std::string& facts,
                           const std::string& hint = "") {
     throw Error(Error::Kind::checkpoint,
         cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
   };
-  if (nn::to_json(nn::read_checkpoint(resumed->file).state) != nn::to_json(at))
+  if (nn::to_json(nn::read_checkpoint(resumed->file).state) != nn::to_json(was))
     refuse("changed meanwhile", "another process went on with it");
-  if (at.data_crc != now.data_crc) {
+  if (was.data_crc != now.data_crc) {
     refuse("cannot resume with other data",
-        fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(at.data), at.data_crc,
+        fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(was.data), was.data_crc,
             escaped(now.data), now.data_crc),
-        at.data == now.data
+        was.data == now.data
             ? "the files have changed since; --init starts a new run from the weights"
             : "without --data and SINTER_DATA the run looks where it found its data");
   }
-  if (at.batch > per_epoch || at.epoch > at.step || at.epoch * per_epoch + at.batch != at.step)
-    refuse("damaged", fmt::format("step {} is not batch {} after {} epochs of {}", at.step,
-                          at.batch, at.epoch, per_epoch));
-  note_differences(now);
-
-  const bool ragged = data.train.size() % flags.optimizer.rows_of_step() != 0;
-  const int64_t last_batches = ragged ? at.epoch + (at.batch == per_epoch) : 0;
-  for (const auto& [batch, calls] :
-      {std::pair{int64_t{0}, at.step - last_batches}, std::pair{per_epoch - 1, last_batches}}) {
-    trainer->rehearse(*batches, {0, batch}, calls);
-  }
-  trainer->restore(checkpoint);
-  batches->seek(
-      at.batch == per_epoch ? BatchPosition{at.epoch + 1, 0} : BatchPosition{at.epoch, at.batch});
-  at.device = now.device;
-  at.mode = now.mode;
-  at.threads = now.threads;
-  at.build = now.build;
-  first_step = saved_step = at.step;
+  trainer->resume(checkpoint, *batches);
+  note_differences(was, now);
+  nn::TrainingState& here = at();
+  first_step = saved_step = here.step;
   ranks.set_saved(folder->name());
-  if (at.ended && at.batch > 0 && at.step < steps) {
+  if (here.ended && here.batch > 0 && here.step < steps) {
     out.note("note",
         "the run had ended within epoch {}: its evaluation there stays in the log, and counts for "
         "best and --patience (mnist explain patience)",
-        at.epoch + 1);
+        here.epoch + 1);
   }
-  if (at.step < steps && !lost_patience())
-    at.ended = false;  // more steps than before, or more patience
-  if (at.step > steps) at.ended = true;
-  out.note("resume", at.ended
-                         ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on",
-                               escaped(folder->name()), count_of(at.step, "step"))
-                         : fmt::format("{} after step {} of {} (epoch {}, batch {})",
-                               escaped(folder->name()), at.step, steps, at.epoch + 1, at.batch));
+  if (here.step < steps && !lost_patience())
+    here.ended = false;  // more steps than before, or more patience
+  if (here.step > steps) here.ended = true;
+  out.note("resume",
+      here.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on",
+                       escaped(folder->name()), count_of(here.step, "step"))
+                 : fmt::format("{} after step {} of {} (epoch {}, batch {})",
+                       escaped(folder->name()), here.step, steps, here.epoch + 1, here.batch));
 }
 
 // What keeps the run from ending with the bits of an undisturbed one.
-void Run::note_differences(const nn::TrainingState& now) {
+void Run::note_differences(const nn::TrainingState& then, const nn::TrainingState& now) {
   std::vector<std::string> differences = resumed->differences;
   const auto compare = [&](const char* what, const auto& was, const auto& is) {
     if (was != is) differences.push_back(cat(what, " was ", was, ", now ", is));
   };
-  compare("device", escaped(at.device), now.device);
-  compare("--threads", at.threads, now.threads);
-  compare("the build", escaped(at.build), now.build);
+  compare("device", escaped(then.device), now.device);
+  compare("--threads", then.threads, now.threads);
+  compare("the build", escaped(then.build), now.build);
   for (const std::string& difference : differences)
     out.note("note", "not bit-identical: " + difference);
 }
@@ -269,11 +254,11 @@ void Run::check_finite(const StepState& state) const {
 std::string Run::steps_text(std::optional<int64_t> planned) const {
   const std::string of = planned ? " of " + grouped(*planned) : "";
   if (first_step == 0)
-    return planned ? cat(grouped(at.step), of, " steps") : count_of(at.step, "step");
+    return planned ? cat(grouped(at().step), of, " steps") : count_of(at().step, "step");
   double seconds = 0;  // of whole epochs; what a stop cut off is in no row
   for (const EpochRow& row : log->rows()) seconds += row.seconds;
   return fmt::format("{} now; in all {}{} steps, whose epochs took {}",
-      count_of(at.step - first_step, "step"), grouped(at.step), of, cli::seconds(seconds));
+      count_of(at().step - first_step, "step"), grouped(at().step), of, cli::seconds(seconds));
 }
 
 // To be tried where the loss has run away: the optimizer's usual one, or less where it was no
@@ -287,7 +272,7 @@ std::string Run::smaller_lr() const {
 void Run::warn(const std::string& text) {
   progress.clear();
   out.warning(text);
-  log->add({{"step", at.step}, {"warning", text}});
+  log->add({{"step", at().step}, {"warning", text}});
 }
 
 Evaluation Run::evaluate_on(const Split& split) {
@@ -306,23 +291,18 @@ Evaluation Run::evaluate_on(const Split& split) {
 // a signal, is not noted.
 void Run::save_weights(const char* name) {
   if (!ranks.first()) return;
-  log->add({{"step", at.step}, {"saved", name}});
+  log->add({{"step", at().step}, {"saved", name}});
   save_model(folder->file(name), trainer->model(), config);
   link_once();
 }
 
 void Run::save_all(bool planned) {
-  trainer->collect_state();
   check_finite(trainer->state());
-  if (planned) log->add({{"step", at.step}, {"saved", kLastFile}});
-  at.events = log->events();
-  if (const capture::Step* step = trainer->captured_step()) at.unfused = step->choices();
-  if (ranks.first()) {
-    nn::save_checkpoint(
-        folder->file(kLastFile), trainer->model(), trainer->optimizer(), config, at);
-    link_once();
-  }
-  saved_step = at.step;
+  if (planned) log->add({{"step", at().step}, {"saved", kLastFile}});
+  at().events = log->events();
+  trainer->save(folder->file(kLastFile), config);
+  if (ranks.first()) link_once();
+  saved_step = at().step;
   ranks.set_saved(folder->name());
 }
 

@@ -61,8 +61,10 @@ struct Run {
   // A rate to try where the loss has run away.
   std::string smaller_lr() const;
   bool lost_patience() const {
-    return flags.optimizer.patience > 0 && at.patience >= flags.optimizer.patience;
+    return flags.optimizer.patience > 0 && at().patience >= flags.optimizer.patience;
   }
+  // Where the run is.
+  nn::TrainingState& at() const { return trainer->at(); }
 
   TrainFlags& flags;
   const Flags& all_flags;
@@ -77,9 +79,8 @@ struct Run {
   std::unique_ptr<RunFolder> folder;
   std::optional<RunLog> log;
   std::string config;
-  Stopwatch time, data_wait;
+  Stopwatch time;
   int64_t per_epoch = 0, steps = 0, epochs = 0;
-  nn::TrainingState at;     // where the run is
   int64_t first_step = 0;   // of this process
   int64_t saved_step = -1;  // of the newest checkpoint
 
@@ -87,9 +88,9 @@ struct Run {
   void note_preset();
   void note_model(nn::Module& model);
   void note_sizes();
-  void check_ranks() const;
+  void check_ranks(const std::string& build) const;
   void go_on();
-  void note_differences(const nn::TrainingState& now);
+  void note_differences(const nn::TrainingState& then, const nn::TrainingState& now);
   void check_room() const;
   void link_once();
   bool linked = false;

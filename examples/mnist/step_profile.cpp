@@ -13,11 +13,11 @@ namespace sinter::mnist {
 void StepProfile::start() {
   if (run_.flags.mode.profile.formats.empty()) return;
   const auto [wait, warmup, active, repeat] = run_.flags.mode.window;
-  SINTER_CHECK(run_.steps - run_.at.step > wait + warmup, usage,
+  SINTER_CHECK(run_.steps - run_.at().step > wait + warmup, usage,
       cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
-          " records nothing: the run has ", run_.steps - run_.at.step, " steps, wanted ",
+          " records nothing: the run has ", run_.steps - run_.at().step, " steps, wanted ",
           wait + warmup + 1, " at least"),
-      cat("--profile-steps 0:0:", run_.steps - run_.at.step, " records them all"));
+      cat("--profile-steps 0:0:", run_.steps - run_.at().step, " records them all"));
   const bool fused = run_.flags.mode.mode == "fused", cuda = run_.device.type == Device::Type::cuda;
   int64_t resident = 0;  // parameters and gradients, optimizer state, the batch
   for (const auto& [name, p] : run_.trainer->model().named_parameters())
@@ -52,7 +52,8 @@ void StepProfile::step(const measure::Timer& timer) {
 
 void StepProfile::end() {
   const ProfileSteps& window = run_.flags.mode.window;
-  if (!session_ || report_ || run_.at.step - run_.first_step <= window.wait + window.warmup) return;
+  if (!session_ || report_ || run_.at().step - run_.first_step <= window.wait + window.warmup)
+    return;
   report_ = session_->finish();
   report_->clean_us = clean_us_;
 }

@@ -13,7 +13,7 @@
 #   core/device/ and in ops/FAMILY/fast/ only, as far as core, ops, autograd and capture go.
 set -euo pipefail
 cd "$1"
-folders="core|profiler|ops|autograd|capture|measure|nn|data|distributed|examples|bench|tests"
+folders="core|profiler|ops|autograd|capture|measure|nn|data|distributed|train|examples|bench|tests"
 
 find . -type f -regextype posix-extended \
   -regex "\./($folders)/.*\.(h|cpp|cuh|cu)" -printf '%P\n' | LC_ALL=C sort | xargs awk '
@@ -27,9 +27,10 @@ BEGIN {
   allowed["nn"] = allowed["measure"] " nn"
   allowed["data"] = allowed["nn"] " data"
   allowed["distributed"] = allowed["data"] " distributed"
-  allowed["examples"] = allowed["distributed"] " examples"
+  allowed["train"] = allowed["distributed"] " train"
+  allowed["examples"] = allowed["train"] " examples"
   allowed["bench"] = allowed["examples"] " bench"
-  allowed["tests"] = allowed["distributed"] " examples bench tests"
+  allowed["tests"] = allowed["train"] " examples bench tests"
   toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda|cupti)[.]h$"
   others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|" \
            "zconf|png|gtest|gmock|cupti|mpi|nccl)"

@@ -4,7 +4,7 @@
 # are words of the library. Exit status 1 if one is not so.
 set -euo pipefail
 cd "$1"
-folders="core profiler ops autograd capture measure nn data distributed"
+folders="core profiler ops autograd capture measure nn data distributed train"
 bad=0
 
 # String literals with a long flag.

@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-mkdir -p "$root"/{core,profiler,ops,autograd,capture,measure,nn,data,distributed,examples/cli}
+mkdir -p "$root"/{core,profiler,ops,autograd,capture,measure,nn,data,distributed,train,examples/cli}
 
 # expect STATUS TEXT WORDS: a library that says TEXT, a program that has a flag for WORDS.
 expect() {

@@ -6,7 +6,7 @@ import re
 import sys
 
 FOLDERS = ("autograd bench capture core data distributed examples measure nn ops profiler "
-           "tests").split()
+           "tests train").split()
 # What may begin a statement that has commas by right: declarations, returns, loops.
 DECLARES = re.compile(
     r"(alignas|const|static|constexpr|inline|extern|thread_local|auto|void|bool|char|int|unsigned|"

@@ -260,6 +260,7 @@ TEST(Rewrite, UpdatesOfInterleavedParametersFuse) {
     nn::NamedTensors params = training.net.named_parameters();
     if (biases_first) params = {params[1], params[3], params[0], params[2]};
     training.optimizer = std::make_unique<nn::Adam>(params, nn::AdamOptions{.lr = 0.002});
+    training.trainer.emplace(training.net, *training.optimizer, TrainerOptions{.fused = false});
     Step step(training.function(), training.step_options());
     for (int i = 0; i < 4; ++i) step(batch_of(options, 8, 1));
     std::string misses;

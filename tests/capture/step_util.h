@@ -1,13 +1,11 @@
 // A small classifier and its training step, for the tests of capture/.
 #pragma once
 
-#include "autograd/autograd.h"
-#include "capture/step.h"
 #include "nn/clip.h"
 #include "nn/mlp.h"
-#include "nn/optim.h"
 #include "ops/ops.h"
 #include "tests/closeness.h"
+#include "train/trainer.h"
 
 namespace sinter {
 
@@ -36,6 +34,7 @@ struct Training {
   nn::Mlp net;
   std::unique_ptr<nn::Optimizer> optimizer;
   TrainOptions options;
+  std::optional<Trainer> trainer;
 
   explicit Training(const TrainOptions& o = {})
       : net(o.sizes, {.activation = o.activation, .dropout = o.dropout, .seed = 5}), options(o) {
@@ -48,19 +47,11 @@ struct Training {
     const nn::OptimizerChoice& choice = nn::optimizer_named(o.optimizer);
     optimizer = choice.make(net.named_parameters(), o.optimizer == "sgd" ? 0.05 : 0.002,
         choice.weight_decay, o.momentum);
+    trainer.emplace(net, *optimizer, TrainerOptions{.fused = false, .clip = o.clip});
   }
 
-  Tensors operator()(const Tensors& in) {
-    optimizer->zero_grad();
-    const Tensor losses = cross_entropy(net(in[0]), in[1]);
-    backward(losses);
-    if (options.clip > 0) nn::clip_grad_norm(net.parameters(), options.clip);
-    optimizer->step(losses);
-    return {losses};
-  }
-  capture::Step::Function function() {
-    return [this](const Tensors& in) { return (*this)(in); };
-  }
+  Tensors operator()(const Tensors& in) { return function()(in); }
+  capture::Step::Function function() { return trainer->function(); }
   // Nothing is measured, on a card neither: the tests ask for the rules' own counts.
   capture::StepOptions step_options(const char* rules = "all") {
     return {.rules = capture::RuleSet(rules),

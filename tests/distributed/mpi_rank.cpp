@@ -22,15 +22,14 @@ int compare_runs(Communicator& ranks) {
   const std::vector<Run> runs = all_runs();
   for (size_t r = 0; r < runs.size(); r += 3, ++done) {
     const Run& run = runs[r];
-    const std::vector<double> weights = train(run, &ranks, kSteps);
+    const std::vector<double> weights = train(run, kSteps);
     const std::string bytes(
         reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(double));
     bool same = true;
     for (const std::string& other : ranks.gather(bytes)) same = same && other == bytes;
     if (ranks.rank() > 0) continue;
     const CommunicatorScope alone(nullptr);
-    const test::Closeness near =
-        test::closeness(weights, train(run, nullptr, kSteps), {.absolute = 1e-12});
+    const test::Closeness near = test::closeness(weights, train(run, kSteps), {.absolute = 1e-12});
     const bool passed = same && near.share <= 1;
     failed += !passed;
     if (!passed)
@@ -44,7 +43,7 @@ int compare_runs(Communicator& ranks) {
 
 int stop_in_a_step(Communicator& ranks, int signal) {
   ranks.set_timeout(3);  // seconds: more than a busy machine keeps a rank waiting
-  TrainingRun training(all_runs()[0], &ranks);
+  TrainingRun training(all_runs()[0]);
   training.train(3);
   if (ranks.rank() == 1) std::raise(signal);
   training.train(3);

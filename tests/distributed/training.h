@@ -2,12 +2,8 @@
 // of data parallelism, which compare it with one process.
 #pragma once
 
-#include "capture/step.h"
-#include "distributed/data_parallel.h"
-#include "nn/clip.h"
 #include "nn/net.h"
-#include "nn/optim.h"
-#include "ops/ops.h"
+#include "train/trainer.h"
 
 namespace sinter::distributed {
 
@@ -16,7 +12,7 @@ struct Run {
   Shape image;
   std::string optimizer = "adam";
   bool fused = false;
-  int64_t parts = 1;  // batches that are accumulated for one update
+  int64_t part = 0;  // rows at a time, accumulated for one update; 0: all
   double clip = 0;
   int64_t bucket_bytes = 1024;  // several buckets, of several tensors
   Device device = kCpu;
@@ -34,16 +30,16 @@ inline std::vector<Run> all_runs() {
   for (const auto& [net, image] : nets) {
     for (const char* optimizer : {"adam", "sgd"}) {
       for (const bool fused : {false, true}) {
-        for (const int64_t parts : {1, 3}) {
+        for (const int64_t part : {0, 4}) {
           const std::string what = cat(net[0] == 'f' ? "MLP " : "CNN ", optimizer,
-              fused ? " fused" : " eager", " in ", parts, " parts");
+              fused ? " fused" : " eager", part ? " in parts" : " at once");
           runs.push_back({.what = what,
               .net = net,
               .image = image,
               .optimizer = optimizer,
               .fused = fused,
-              .parts = parts,
-              .clip = parts > 1 ? 0.5 : 0.0});
+              .part = part,
+              .clip = part ? 0.5 : 0.0});
         }
       }
     }
@@ -51,9 +47,10 @@ inline std::vector<Run> all_runs() {
   return runs;
 }
 
+// Made while the Communicator of its ranks is current, or none.
 class TrainingRun {
  public:
-  TrainingRun(const Run& run, Communicator* ranks) : run_(run), net_(run.net, run.image) {
+  explicit TrainingRun(const Run& run) : run_(run), net_(run.net, run.image) {
     net_.init_parameters(5);
     if (run.dtype == DType::bf16) {
       net_.enable_bf16();
@@ -62,31 +59,27 @@ class TrainingRun {
     }
     net_.to(run.device);
     manual_seed(7);
-    parallel_.emplace(net_, ranks, DataParallelOptions{.bucket_bytes = run.bucket_bytes});
-    if (run.optimizer == "adam")
-      optimizer_ =
-          std::make_unique<nn::Adam>(net_.named_parameters(), nn::AdamOptions{.lr = 0.002});
-    if (run.optimizer == "sgd")
-      optimizer_ = std::make_unique<nn::Sgd>(net_.named_parameters(), nn::SgdOptions{.lr = 0.05});
-    if (run.fused)
-      step_ = std::make_unique<capture::Step>([this](const Tensors& in) { return step(in); },
-          capture::StepOptions{.parameters = nn::parameter_visitor(net_),
-              .mode = [this] { return rows_; },
-              .cache_size = 32});
+    optimizer_ = nn::optimizer_named(run.optimizer)
+                     .make(net_.named_parameters(), run.optimizer == "adam" ? 0.002 : 0.05, 0, 0);
+    trainer_.emplace(net_, *optimizer_,
+        TrainerOptions{.loss = nn::CrossEntropyLoss{0.1},
+            .fused = run.fused,
+            .capture = {.cache_size = 32},
+            .clip = run.clip,
+            .part = run.part,
+            .parallel = {.bucket_bytes = run.bucket_bytes}});
   }
 
   // Batches of several sizes, also smaller than the number of ranks.
   void train(int steps) {
     constexpr int64_t kRows[] = {11, 8, 3, 16, 9};
     for (int s = 0; s < steps; ++s) {
-      rows_ = kRows[s % 5];
-      const Tensors in = own_rows(static_cast<uint64_t>(s));
-      if (step_) {
-        (*step_)(in);
-      } else {
-        step(in);
-      }
-      if (s % 10 == 9) parallel_->check_equal();
+      const int64_t rows = kRows[s % 5];
+      const auto seed = static_cast<uint64_t>(s);
+      const Tensor x = sample_tensor({rows, run_.image.numel()}, seed, 0, 1);
+      trainer_->step({cast(x, run_.dtype).to(run_.device),
+          sample_labels(rows, net_.output()[0], seed + 1).to(run_.device)});
+      if (s % 10 == 9 && trainer_->parallel()) trainer_->parallel()->check_equal();
     }
   }
 
@@ -99,67 +92,20 @@ class TrainingRun {
     }
     return all;
   }
-  const capture::Step* captured_step() const { return step_.get(); }
+  const capture::Step* captured_step() const { return trainer_->captured_step(); }
   nn::Net& net() { return net_; }
-  DataParallel& parallel() { return *parallel_; }
+  DataParallel& parallel() { return *trainer_->parallel(); }
 
  private:
-  int64_t part_rows(int64_t part) const {
-    return rows_of_rank(rows_, static_cast<int>(part), static_cast<int>(run_.parts)).size();
-  }
-  RowRange begin_part(int64_t part) {
-    return parallel_->begin_batch(part_rows(part), {.of = rows_, .last = part + 1 == run_.parts});
-  }
-
-  // This rank's rows of each part, one behind the other; nothing, if it has none.
-  Tensors own_rows(uint64_t seed) {
-    const Tensor x =
-        cast(sample_tensor({rows_, run_.image.numel()}, seed, 0, 1), run_.dtype).to(run_.device);
-    const Tensor labels = sample_labels(rows_, net_.output()[0], seed + 1).to(run_.device);
-    Tensors images, own_labels;
-    for (int64_t part = 0, at = 0; part < run_.parts; at += part_rows(part++)) {
-      const RowRange mine = begin_part(part);
-      if (mine.size() == 0) continue;
-      images.push_back(slice(x, 0, at + mine.begin, at + mine.end));
-      own_labels.push_back(slice(labels, 0, at + mine.begin, at + mine.end));
-    }
-    if (images.empty()) return {};
-    return {cat(images), cat(own_labels)};
-  }
-
-  Tensors step(const Tensors& in) {
-    optimizer_->zero_grad();
-    Tensors losses;
-    for (int64_t part = 0, at = 0; part < run_.parts; ++part) {
-      const RowRange mine = begin_part(part);
-      if (mine.size() == 0) {
-        parallel_->backward({});
-        continue;
-      }
-      const int64_t end = at + mine.size();
-      const Tensor loss =
-          cross_entropy(net_(slice(in[0], 0, at, end)), slice(in[1], 0, at, end), 0.1);
-      parallel_->backward(loss);
-      losses.push_back(detach(loss));
-      at = end;
-    }
-    if (run_.clip > 0) nn::clip_grad_norm(net_.parameters(), run_.clip);
-    const Tensor all = losses.empty() ? Tensor() : losses.size() == 1 ? losses[0] : cat(losses);
-    optimizer_->step(all);
-    return all.defined() ? Tensors{all} : Tensors{};
-  }
-
   const Run run_;
   nn::Net net_;
-  std::optional<DataParallel> parallel_;
   std::unique_ptr<nn::Optimizer> optimizer_;
-  std::unique_ptr<capture::Step> step_;
-  int64_t rows_ = 0;
+  std::optional<Trainer> trainer_;
 };
 
 // After `steps` updates.
-inline std::vector<double> train(const Run& run, Communicator* ranks, int steps) {
-  TrainingRun training(run, ranks);
+inline std::vector<double> train(const Run& run, int steps) {
+  TrainingRun training(run);
   training.train(steps);
   return training.weights();
 }

@@ -1,0 +1,282 @@
+// The trainer: what a hand-written loop computes, eager and fused, over batches of any kind; it
+// stops, resumes to the bit, and says what is wrong with a batch.
+#include "train/trainer.h"
+
+#include <ranges>
+
+#include "nn/mlp.h"
+#include "tests/closeness.h"
+#include "tests/counting_new.h"
+#include "tests/test_util.h"
+
+namespace sinter {
+namespace {
+
+using test::expect_error;
+
+const Device kSimt{Device::Type::simt, 0};
+
+// A classifier of 784 pixels or `features`, its optimizer and its trainer.
+struct Training {
+  nn::Mlp model;
+  std::unique_ptr<nn::Optimizer> optimizer;
+  std::optional<Trainer> trainer;
+
+  explicit Training(TrainerOptions options = {}, Device device = kCpu, int64_t features = 784,
+      DType dtype = DType::f32, double dropout = 0)
+      : model({features, 8, 10}, {.dropout = dropout, .seed = 3}) {
+    manual_seed(11);
+    model.to(dtype);
+    model.to(device);
+    optimizer = std::make_unique<nn::Adam>(model.named_parameters(), nn::AdamOptions{.lr = 0.01});
+    trainer.emplace(model, *optimizer, std::move(options));
+  }
+  Trainer* operator->() { return &*trainer; }
+  std::vector<double> weights() const {
+    std::vector<double> all;
+    for (const Tensor& p : model.parameters()) {
+      for (const double value : p.to_vector<double>()) all.push_back(value);
+    }
+    return all;
+  }
+};
+
+Split digits(int64_t count, Device device = kCpu) {
+  Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = count});
+  data.to(device);
+  return data.train;
+}
+
+// Batches as a vector; the last one has fewer rows.
+std::vector<Tensors> made_batches(DType dtype = DType::f32) {
+  std::vector<Tensors> all;
+  for (const int64_t rows : {6, 6, 6, 4}) {
+    const auto seed = uint64_t(all.size());
+    all.push_back(
+        {cast(sample_tensor({rows, 5}, seed, 0, 1), dtype), sample_labels(rows, 10, seed)});
+  }
+  return all;
+}
+
+TEST(Trainer, IsTheLoopThatOneWritesByHand) {
+  const Split split = digits(50);
+  Training by_hand, trained({.fused = false});
+  Batches a(split, {.size = 16}), b(split, {.size = 16});
+  double sum = 0;
+  for (const Batch& batch : a) {
+    by_hand.optimizer->zero_grad();
+    const Tensor losses = cross_entropy(by_hand.model(batch.images), batch.labels);
+    backward(losses);
+    by_hand.optimizer->step(losses);
+    for (const double loss : losses.to_vector<double>()) sum += loss;
+  }
+  EXPECT_NEAR(trained->fit(b), sum / 50, 1e-6)
+      << "the mean of all rows, of the short batch as well";
+  EXPECT_EQ(trained.weights(), by_hand.weights());
+  EXPECT_EQ(trained->epoch(), 1);
+  EXPECT_EQ(trained->at().step, 4);
+}
+
+// f64, so that 40 steps part by rounding alone; Adam makes up to 1e3 of a rounding.
+void check_fused_equals_eager(Device device) {
+  std::vector<Tensors> batches = made_batches(DType::f64);
+  for (Tensors& batch : batches) {
+    for (Tensor& t : batch) t = t.to(device);
+  }
+  for (const int64_t part : {0, 3}) {
+    const auto options = [&](bool fused) {
+      return TrainerOptions{.fused = fused,
+          .schedule = nn::Schedule{nn::Schedule::Kind::cosine, 0.01, 40, 4},
+          .clip = 0.5,
+          .part = part};
+    };
+    Training eager(options(false), device, 5, DType::f64),
+        fused(options(true), device, 5, DType::f64);
+    for (int epoch = 0; epoch < 10; ++epoch)
+      EXPECT_NEAR(eager->fit(batches), fused->fit(batches), 1e-8);
+    EXPECT_TRUE(test::close(fused.weights(), eager.weights(), {.absolute = 1e-8}));
+    const capture::StepStats& stats = fused->captured_step()->stats();
+    EXPECT_EQ(stats.replays, 40 - 2 * 2) << "two shapes are recorded, twice each";
+    EXPECT_LT(fused->captured_step()->captured()->executor->launches(),
+        size_t(fused->captured_step()->captured()->recorded.launches()));
+    EXPECT_EQ(eager->captured_step(), nullptr);
+    EXPECT_EQ(fused->allocations_per_replay(), 0);
+  }
+}
+TEST(Trainer, FusedEqualsEager) { check_fused_equals_eager(kCpu); }
+TEST(TrainerSimt, FusedEqualsEager) { check_fused_equals_eager(kSimt); }
+
+TEST(Trainer, AFusedStepAllocatesNothing) {
+  if (!test::kCountsNew) GTEST_SKIP() << "a sanitizer's operator new";
+  const std::vector<Tensors> batches = made_batches();
+  Training t({}, kCpu, 5);
+  for (int i = 0; i < 3; ++i) t->step(batches[0]);
+  const int64_t before = test::new_calls;
+  for (int i = 0; i < 5; ++i) t->step(batches[0]);
+  EXPECT_EQ(test::new_calls, before);
+}
+
+const std::vector<Tensors>& range_of(const std::vector<Tensors>& batches) { return batches; }
+Batches& range_of(const std::unique_ptr<Batches>& batches) { return *batches; }
+
+// A run that stops after `stop` steps, is saved, and goes on in another trainer ends with the file
+// of a run that did not. Of each range, eager and fused: stops before the first replay, amid an
+// epoch, before and behind its last batch, and where the last batch was seen once.
+template <class MakeBatches>
+void check_resumes(int64_t features, const MakeBatches& make, Device device = kCpu) {
+  constexpr int kEpochs = 3;
+  const test::TempDir folder;
+  const std::string file = folder.file("run.safetensors");
+  for (const bool fused : {false, true}) {
+    const TrainerOptions options{
+        .fused = fused, .schedule = nn::Schedule{nn::Schedule::Kind::cosine, 0.01, 12, 2}};
+    const auto all = make();
+    Training straight(options, device, features, DType::f32, 0.25);
+    while (straight->epoch() < kEpochs) straight->fit(range_of(all));
+    straight->save(file);
+    const std::string wanted = test::text_of(file);
+    for (const int64_t stop : {0, 1, 2, 3, 4, 5, 7, 8, 11}) {
+      std::filesystem::remove(file);
+      const auto before = make(), after = make();
+      Training first(options, device, features, DType::f32, 0.25);
+      EXPECT_FALSE(first->resume(file, range_of(before))) << "there is none yet";
+      while (stop > 0 && first->at().step < stop) {
+        first->fit(range_of(before), [&] {
+          if (first->at().step == stop) first->stop();
+        });
+      }
+      first->save(file);
+      Training second(options, device, features, DType::f32, 0.25);
+      manual_seed(99);
+      EXPECT_TRUE(second->resume(file, range_of(after)));
+      EXPECT_EQ(second->at().step, stop);
+      while (second->epoch() < kEpochs) second->fit(range_of(after));
+      second->save(file);
+      EXPECT_TRUE(test::text_of(file) == wanted)
+          << (fused ? "fused" : "eager") << ", stopped after " << stop;
+    }
+  }
+}
+TEST(Trainer, ResumesToTheBit) {
+  const Split split = digits(50);
+  check_resumes(5, [] { return made_batches(); });
+  // Which the step draws itself, and which are gathered.
+  for (const char* augment : {"", "shift=1"})
+    check_resumes(784, [&] {
+      const BatchOptions options{.size = 16, .augment = parse_augment(augment)};
+      return std::make_unique<Batches>(split, options);
+    });
+}
+
+TEST(Trainer, GoesOnWithABatchesWhereTheCallbackStopped) {
+  const Split split = digits(50);
+  Batches a(split, {.size = 16}), b(split, {.size = 16});
+  Training whole, parts;
+  whole->fit(a);
+  int calls = 0;
+  const auto stop = [&] {
+    if (++calls == 2) parts->stop();
+  };
+  parts->fit(b, stop);
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(parts->epoch(), 0);
+  EXPECT_EQ(parts->at().batch, 2);
+  parts->fit(b, stop);
+  EXPECT_EQ(calls, 4);
+  EXPECT_EQ(parts->epoch(), 1);
+  EXPECT_EQ(parts.weights(), whole.weights());
+}
+
+// As a model of text would have them: made as they are asked for, by a view.
+TEST(Trainer, TakesAnyRangeOfTensors) {
+  const std::vector<Tensors> list = made_batches();
+  Training from_list({}, kCpu, 5), from_view({}, kCpu, 5);
+  int made = 0;
+  const auto view = std::views::iota(size_t{0}, list.size()) | std::views::transform([&](size_t i) {
+    ++made;
+    return Tensors{copy(list[i][0]), copy(list[i][1])};
+  });
+  for (int epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(from_view->fit(view), from_list->fit(list));
+  EXPECT_EQ(made, 12);
+  EXPECT_EQ(from_view.weights(), from_list.weights());
+}
+
+TEST(Trainer, AStepOfItsOwnIsCapturedAsWell) {
+  Training t;
+  const Tensor x = Tensor::ones({3, 784}), weight = t.model.parameters()[0];
+  const auto function = [&](const Tensors& in) { return Tensors{exp(in[0] * 2 - 1)}; };
+  Trainer own(std::make_shared<nn::Mlp>(std::vector<int64_t>{2, 2}), nullptr, {.step = function});
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(test::close(own.step({x})[0], exp(x), {.of_largest = 1e-6}));
+  EXPECT_EQ(own.captured_step()->stats().replays, 1);
+  expect_error(Error::Kind::usage, {"no optimizer", "TrainerOptions::step"}, [] {
+    Trainer(std::make_shared<nn::Mlp>(std::vector<int64_t>{2, 2}), nullptr);
+  });
+}
+
+TEST(Trainer, EvaluatesWithoutAChange) {
+  const Split split = digits(200);
+  Batches train(split, {.size = 32}), test(split, {.size = 64, .shuffle = false});
+  Training t({}, kCpu, 784, DType::f32, 0.5);
+  t->fit(train);
+  const std::vector<double> before = t.weights();
+  const Score score = t->evaluate(test);
+  EXPECT_EQ(t.weights(), before);
+  EXPECT_TRUE(t.model.is_training());
+  EXPECT_EQ(score.rows, 200);
+  const nn::EvalMode evaluation(t.model);
+  const Batch all = Batches(split, {.size = 200, .shuffle = false}).next();
+  const Tensor logits = t.model(all.images);
+  EXPECT_NEAR(score.loss(), mean(cross_entropy(logits, all.labels)).item(), 1e-5);
+  const auto read = argmax(logits).to_vector<int64_t>(), labels = all.labels.to_vector<int64_t>();
+  int64_t right = 0;
+  for (size_t i = 0; i < read.size(); ++i) right += read[i] == labels[i];
+  EXPECT_EQ(score.correct, right);
+  // Targets that are no labels have no accuracy.
+  Training regression({.loss = nn::MseLoss{}}, kCpu, 5);
+  const std::vector<Tensors> batches{{Tensor::ones({4, 5}), Tensor::ones({4, 10})}};
+  regression->fit(batches);
+  EXPECT_TRUE(std::isnan(regression->evaluate(batches).accuracy()));
+}
+
+TEST(Trainer, SaysWhatIsWrong) {
+  Training t({}, kCpu, 5);
+  const auto fit = [&](const std::vector<Tensors>& batches) {
+    return [&t, batches] { t->fit(batches); };
+  };
+  const Tensor x = Tensor::ones({4, 5}), labels = sample_labels(4, 10, 1);
+  expect_error(Error::Kind::usage, {"trainer: no batch", "empty"}, fit({}));
+  expect_error(Error::Kind::usage, {"2 tensors are wanted, 1 are given"}, fit({{x}}));
+  expect_error(Error::Kind::shape, {"rows differ", "f32[4, 5]", "i32[3]"},
+      fit({{x, sample_labels(3, 10, 1)}}));
+  expect_error(Error::Kind::shape, {"linear: input features differ", "f32[4, 6]", "layers.0"},
+      fit({{Tensor::ones({4, 6}), labels}}));
+  t->fit(std::vector<Tensors>{{x, labels}});  // nothing of all that has done harm
+}
+
+TEST(Trainer, ALossThatIsNotFiniteStopsAtTheEndOfTheEpoch) {
+  for (const bool fused : {false, true}) {
+    Training t({.fused = fused}, kCpu, 5);
+    std::vector<Tensors> batches = made_batches();
+    batches[1][0].data<float>()[0] = NAN;
+    expect_error(Error::Kind::numeric, {"the loss of step 2 is not finite", "lr 0.01"},
+        [&] { t->fit(batches); });
+  }
+}
+
+TEST(Trainer, ACheckpointOfOtherBatchesIsRefused) {
+  const test::TempDir folder;
+  const Split split = digits(50);
+  Batches of_16(split, {.size = 16}), of_8(split, {.size = 8});
+  Training t, other;
+  t->fit(of_16);
+  t->save(folder.file("a.safetensors"), "text of mine");
+  EXPECT_EQ(nn::read_checkpoint(folder.file("a.safetensors")).config, "text of mine");
+  expect_error(Error::Kind::checkpoint, {"of other batches", "step 4", "1 epochs of 7"},
+      [&] { other->resume(folder.file("a.safetensors"), of_8); });
+  folder.write("b.safetensors", std::string("no checkpoint"));
+  EXPECT_THROW(other->resume(folder.file("b.safetensors"), of_8), Error);
+}
+
+}  // namespace
+}  // namespace sinter

@@ -1,0 +1,219 @@
+// Trainer: a model, a loss and an optimizer as one training step, eager or fused; the loop over
+// batches; evaluation; and checkpoints from which training goes on to the bit.
+//
+//   nn::Mlp model({784, 256, 128, 10});
+//   nn::Adam optimizer(model.named_parameters(), {.lr = 0.001});
+//   Trainer trainer(model, optimizer);
+//   Batches batches(load_dataset().train, {.size = 128});
+//   trainer.resume("digits.safetensors", batches);  // if it is there
+//   while (trainer.epoch() < 5) {
+//     const double loss = trainer.fit(batches);
+//     trainer.save("digits.safetensors");
+//   }
+//
+// A batch is Tensors {x[B, ..], target[B, ..]} or a Batch. Batches are any range of either, such as
+// a vector, or a view that makes each as it is asked for; an epoch is a pass over the range. Of
+// Batches (data/batches.h) that lie on the device the step draws its rows itself.
+//
+// The step is a pure function of the batch and of state that stays on the device: it reads nothing
+// on the host, so it can be captured, and the learning rates of the steps to come are written to
+// the device now and then.
+//
+// Made while a Communicator is current(), it trains together with the trainers of the other ranks.
+// All call the same functions. Each is given the whole batch and takes its rows of it, or is given
+// its rows alone, by Batches that know of the ranks.
+//
+// Note [Resumed to the bit]
+//   A fused step rounds otherwise than an eager one, and the first two of a shape run eagerly, as
+//   they are recorded. So resume() has as many steps run for each shape as the run had done, two at
+//   most, before it puts everything where the checkpoint has it: then no step runs eagerly which
+//   was a replay in the run that went on. A range is walked once for that, to see its shapes.
+//
+// Not thread-safe. It stays where it is: the captured step knows its address.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "autograd/autograd.h"
+#include "capture/step.h"
+#include "data/batches.h"
+#include "distributed/data_parallel.h"
+#include "measure/timer.h"
+#include "nn/checkpoint.h"
+#include "nn/loss.h"
+#include "nn/optim.h"
+#include "nn/schedule.h"
+
+namespace sinter {
+
+struct TrainerOptions {
+  // Of what the model gives for x: a loss for each row [B].
+  std::function<Tensor(const Tensor& output, const Tensor& target)> loss = nn::CrossEntropyLoss{};
+  // In place of forward, loss, backward, clipping and update: a step of your own, of any tensors.
+  capture::Step::Function step = {};
+  bool fused = true;                          // else op by op
+  capture::StepOptions capture = {};          // of mode fused, but for `parameters` and `mode`
+  std::optional<nn::Schedule> schedule = {};  // of the learning rate; unset: the optimizer's stays
+  double clip = 0;                            // of the norm of all gradients together; 0: none
+  int64_t part = 0;  // so many rows at a time, whose gradients are added up; 0: all rows at once
+  distributed::DataParallelOptions parallel = {};
+};
+
+// Of a pass without gradients and dropout.
+struct Score {
+  int64_t rows = 0, labels = 0, correct = 0;
+  double loss_sum = 0;
+  double loss() const { return loss_sum / double(rows); }
+  // The share of labels that are the largest of their row; NaN where the targets are no integers.
+  double accuracy() const { return double(correct) / double(labels); }
+};
+
+class Trainer {
+ public:
+  using Callback = std::function<void()>;
+  // REQUIRES: both outlive it.
+  Trainer(nn::Module& model, nn::Optimizer& optimizer, TrainerOptions options = {});
+  // Without an optimizer (null): a step of your own that updates nothing; nothing is saved then.
+  Trainer(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Optimizer> optimizer,
+      TrainerOptions options = {});
+
+  // One step. Returns {losses [B]}, or what a step of your own returns; the next step overwrites
+  // it. Throws usage for another number of tensors than two, shape for rows that differ, and what
+  // the model and the loss throw.
+  const Tensors& step(const Tensors& batch) {
+    give(batch);
+    return step_given();
+  }
+  template <std::same_as<Batch> B> const Tensors& step(const B& batch) {
+    give(batch);
+    return step_given();
+  }
+  // The step op by op, of any batch, for a capture::Step of your own. REQUIRES: the trainer
+  // outlives it.
+  capture::Step::Function function();
+
+  // Trains on the batches of an epoch, or on what is left of it; `after` follows each step. Returns
+  // the mean loss of the rows since the epoch began. Throws usage for an empty range, numeric at
+  // the end of the epoch if a step had a loss that is not finite.
+  template <class Range> double fit(Range&& batches, const Callback& after = {}) {
+    auto at = std::begin(batches);
+    const auto end = std::end(batches);
+    for (int64_t i = 0; i < at_.batch && at != end; ++i) ++at;
+    const auto next = [&] {
+      if (at == end) return false;
+      give(*at);
+      ++at;
+      return true;
+    };
+    return run(next, after);
+  }
+  double fit(Batches& batches, const Callback& after = {});
+  // In `after`: fit() returns, amid the epoch, and the next one goes on there.
+  void stop() { stopped_ = true; }
+
+  // Loss and accuracy over a range. Nothing of the training changes.
+  template <class Range> Score evaluate(Range&& batches) {
+    const NoGrad no_grad;
+    const nn::EvalMode evaluation(*model_);
+    Score score;
+    for (const auto& batch : batches) add(score, give(batch));
+    return score;
+  }
+
+  // Weights, optimizer, random numbers and position; of several ranks the first one writes.
+  // `config`: text of yours. Throws checkpoint where the file cannot be written.
+  void save(const std::string& file, const std::string& config = "");
+  // Goes on where save() was called; false, and nothing is done, if there is no such file.
+  // `batches`: those of fit(). Throws checkpoint for a file that is none, or of another model,
+  // optimizer or number of batches. Note [Resumed to the bit].
+  template <class Range> bool resume(const std::string& file, Range&& batches) {
+    const std::optional<nn::Checkpoint> saved = checkpoint_in(file);
+    if (saved) resume(*saved, batches);
+    return saved.has_value();
+  }
+  template <class Range> void resume(const nn::Checkpoint& saved, Range&& batches) {
+    make_step(saved.state.unfused);
+    std::map<std::string, int64_t> done;
+    int64_t i = 0;
+    for (const auto& batch : batches) {
+      give(batch);
+      rehearse(saved.state.epoch + (i++ < saved.state.batch), done);
+    }
+    restore(saved);
+  }
+  void resume(const nn::Checkpoint& saved, Batches& batches);
+  // Weights, optimizer and step become those of another trainer of the same model.
+  void copy_from(const Trainer& other);
+
+  int64_t epoch() const { return at_.epoch; }  // passes that are over
+  // Steps, epochs and batches done. What no field of the trainer's is, such as `best`, is yours.
+  nn::TrainingState& at() { return at_; }
+  // The epoch is over; fit() says so itself unless it was stopped.
+  void end_epoch();
+  // Loss sums, first bad step: reading them waits for the device. Of this rank, since
+  // collect_state().
+  StepState state() const { return read_step_state(optimizer_->state()); }
+  // All ranks together: rank 0's loss sums become those of all, the others' begin anew, the first
+  // bad step is that of all. Throws state if their weights differ.
+  void collect_state();
+  double lr_of(int64_t step) const {
+    return options_.schedule ? nn::learning_rate(*options_.schedule, step) : optimizer_->lr();
+  }
+
+  nn::Module& model() { return *model_; }
+  nn::Optimizer& optimizer() { return *optimizer_; }
+  distributed::DataParallel* parallel() { return parallel_.get(); }  // null: no other ranks
+  // Mode fused only, else nullptr.
+  const capture::Step* captured_step() const { return step_.get(); }
+  // Tensor memory asked of the allocator by the replay that asked most.
+  int64_t allocations_per_replay() const { return allocations_; }
+  // Since this step of fit() began to fetch its batch, and of all such waits together.
+  const measure::Timer& timer() const { return timer_; }
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  // The batch of the next step.
+  const Tensors& give(const Tensors& batch);
+  const Tensors& give(const Batch& batch);
+  void fetch(Batches& batches);
+  const Tensors& step_given();
+  double run(const std::function<bool()>& next, const Callback& after);
+  void make_step(std::vector<capture::Refused> choices);
+  void run_step(const Tensors& given, Tensors& out);
+  Tensor losses_of(const Batch& batch, int64_t begin, int64_t end);
+  Tensor backward_of(const Batch& batch);
+  Tensor shared_backward_of(const Batch& batch);
+  void tell_rates();
+  void reset_loss();
+  void add(Score& score, const Tensors& batch);
+  static std::optional<nn::Checkpoint> checkpoint_in(const std::string& file);
+  void rehearse(int64_t calls, std::map<std::string, int64_t>& done);
+  void restore(const nn::Checkpoint& checkpoint);
+
+  const TrainerOptions options_;
+  const std::shared_ptr<nn::Module> model_;
+  const std::shared_ptr<nn::Optimizer> optimizer_;
+  const std::vector<Tensor> parameters_;
+  const Device device_;
+  std::unique_ptr<distributed::DataParallel> parallel_;  // null: alone
+  std::unique_ptr<capture::Step> step_;
+  Tensors inputs_;              // the batch; empty if the step draws it:
+  Batches* batches_ = nullptr;  // from these,
+  int64_t rows_ = 0;            // so many rows, else 0
+  int64_t of_ = 0;              // rows of the step on all ranks
+  Tensors results_;             // of the last step in mode eager
+  nn::TrainingState at_;
+  int64_t rates_until_ = 0;  // the step behind the last one whose rate is on the device
+  int64_t allocations_ = 0;
+  bool stopped_ = false;
+  measure::Timer timer_;
+  double wait_seconds_ = 0;
+};
+
+}  // namespace sinter
