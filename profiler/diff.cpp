@@ -54,6 +54,7 @@ std::string run_line(const char* name, const Profile& p) {
   add("seed " + p.seed, !p.seed.empty());
   add("rules " + p.rules, p.mode == "fused");
   add(count_of(int64_t(p.steps.size()), "step"), true);
+  for (const std::string& note : p.notes) out += cat("\n", name, ": ", escaped(note));
   return out + "\n";
 }
 

@@ -154,10 +154,11 @@ class JoinByName {
 
   // Fused kernels of one side that are alone, to the ops of the other that they are named after.
   void merge_tokens(const Profile& p, Side mine, Side other) {
-    std::map<std::string, std::vector<size_t>> ops;  // by word
+    std::map<std::string, std::vector<size_t>> ops;  // by name, and by our word
     for (size_t g = 0; g < groups_.size(); ++g) {
-      if (!(groups_[g].*other).empty() && tokens_of(name_of(g)).empty())
-        ops[word_of(name_of(g))].push_back(g);
+      if ((groups_[g].*other).empty() || !tokens_of(name_of(g)).empty()) continue;
+      for (const std::string& name : std::set{name_of(g), word_of(name_of(g))})
+        ops[name].push_back(g);
     }
     const size_t count = groups_.size();
     for (size_t g = 0; g < count; ++g) {
@@ -177,9 +178,11 @@ class JoinByName {
       if (known.contains(op)) out.push_back(op);
       return known.contains(op);
     };
-    for (const std::string_view part : parts_of(row.made_of, " + ")) {
-      for (const std::string_view op : parts_of(part, ", "))
-        take(word_of(op.substr(0, op.find(" x"))));
+    for (const std::string_view kinds : parts_of(row.made_of, " + ")) {
+      for (std::string_view op : parts_of(kinds, ", ")) {
+        op = op.substr(0, op.find(" x"));
+        if (!take(std::string(op))) take(word_of(op));
+      }
     }
     const std::vector<std::string_view> words = words_of(tokens_of(row.name));
     for (size_t at = 0; at < words.size();) {

@@ -220,8 +220,9 @@ std::string to_json(const Profile& profile);
 Profile read_profile(const std::string& text, const std::string& file);
 // Either that or a trace of PyTorch's profiler (Kineto's JSON, of torch.profiler's
 // export_chrome_trace()), told by what it holds. Of a trace a row is a name and the shapes of the
-// inputs; what it does not say, as workload, batch and threads, is empty. Error (data): neither,
-// cut off, without ops, or with an event whose times are none.
+// inputs, with its calls, launches and self times; what it does not say, as workload, batch and
+// dtype, is empty. Error (data): neither, cut off, without ops, or with an event whose times are
+// none.
 Profile read_profile_or_trace(const std::string& text, const std::string& file);
 
 }  // namespace sinter::profiler

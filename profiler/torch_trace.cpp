@@ -52,9 +52,6 @@ struct NamedType {
 constexpr NamedType kTypes[] = {{"float", "f32"}, {"double", "f64"}, {"c10::BFloat16", "bf16"},
     {"c10::Half", "f16"}, {"long int", "i64"}, {"long", "i64"}, {"int", "i32"},
     {"unsigned char", "u8"}};
-// Their operands' type is that of the matrix products.
-constexpr std::string_view kProducts[] = {"aten::linear", "aten::addmm", "aten::mm", "aten::matmul",
-    "aten::bmm", "aten::conv2d", "aten::convolution"};
 
 struct Event {
   EventKind kind = EventKind::op;
@@ -142,7 +139,7 @@ class TraceReader {
       row.on_device = on_card_ && row.kind == ScopeKind::op;
       row.typical_ns = typical(row.samples);
     }
-    out.dtype = type_of_products();
+    out.dtype = "";
     out.rows = std::move(rows_);
     out.title = "PyTorch CPU";
     out.source = Source::host;
@@ -222,30 +219,22 @@ class TraceReader {
     for (size_t i = 0; i < events_.size(); ++i) {
       if (events_[i].on_host()) of_thread[events_[i].thread].push_back(int(i));
     }
-    std::vector<int> open_of_row(rows_.size(), 0);
     for (std::vector<int>& order : of_thread) {
       std::ranges::stable_sort(
           order, {}, [&](int i) { return std::pair(events_[i].t0, -events_[i].t1); });
       std::vector<int> open;
-      const auto close = [&] {
-        --open_of_row[events_[open.back()].row];
-        open.pop_back();
-      };
       for (const int i : order) {
         Event& e = events_[i];
         while (!open.empty() && (events_[open.back()].t1 <= e.t0 || events_[open.back()].t1 < e.t1))
-          close();
+          open.pop_back();
         e.self_ns = e.ns();
         if (!open.empty()) {
           events_[open.back()].self_ns -= e.ns();
           e.op = events_[open.back()].op;
         }
         if (e.kind == EventKind::op) e.op = i;
-        // A row inside itself counts once in total.
-        if (open_of_row[e.row]++ == 0) rows_[e.row].total_ns += e.ns();
         open.push_back(i);
       }
-      while (!open.empty()) close();
     }
   }
 
@@ -272,7 +261,6 @@ class TraceReader {
       row.self_ns += self_ns;
       if (!on_card_) row.samples[step] += self_ns;
     }
-    std::map<int, KernelSum> kernels;
     for (const Event& e : events_) {
       if (e.on_host()) continue;
       const auto call = calls.find(e.correlation), op = ops.find(e.external);
@@ -291,27 +279,9 @@ class TraceReader {
       row.samples[step] += e.ns();
       out.steps[step].launches += is_kernel;
       out.steps[step].copies += !is_kernel;
-      KernelSum& sum = kernels[e.row];
-      ++sum.launches;
-      sum.ns += e.ns();
-      sum.kind = is_kernel ? LaunchKind::kernel : LaunchKind::memcpy;
     }
-    for (auto& [row, sum] : kernels) {
-      sum.name = rows_[row].name;
-      sum.source = Source::cupti;
-      out.kernels.push_back(sum);
-    }
-    std::ranges::stable_sort(out.kernels, std::ranges::greater{}, &KernelSum::ns);
     if (outside > 0)
       out.notes.push_back(count_of(outside, "event") + " outside the steps left out");
-  }
-
-  std::string type_of_products() const {
-    for (const Row& row : rows_) {
-      if (std::ranges::find(kProducts, row.name) != std::end(kProducts))
-        return row.shapes.substr(0, row.shapes.find('['));
-    }
-    return "";
   }
 
   std::string file_;

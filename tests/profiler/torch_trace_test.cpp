@@ -43,7 +43,6 @@ TEST(TorchTrace, SelfTimesAndCallsAreThoseOfKeyAverages) {
   for (const char* name : {"eager", "compiled"}) {
     const Profile p = trace(name);
     EXPECT_EQ(p.steps.size(), 8u) << name;
-    EXPECT_EQ(p.dtype, "f32");
     EXPECT_TRUE(p.notes.empty()) << p.notes[0];
     std::map<std::string, std::pair<double, int64_t>> ours;  // us, calls
     for (const Row& row : p.rows) {
@@ -219,7 +218,6 @@ TEST(TorchTrace, KernelsBelongToTheOpThatLaunchedThem) {
   EXPECT_EQ(relu.samples, (std::vector<int64_t>{0, 4'000}));
   EXPECT_EQ(graph.launches, 2);  // of a graph: rows by their own names
   EXPECT_EQ(graph.samples, (std::vector<int64_t>{0, 7'000}));
-  EXPECT_EQ(p.kernels[0].name, "sgemm_128x64");
   for (const Row& row : p.rows) EXPECT_EQ(row.name.find("linear.py"), std::string::npos);
   EXPECT_EQ(p.rows.size(), 7u);
 }
@@ -231,7 +229,7 @@ TEST(TorchTrace, WithoutStepsIsOneStepAndSaysSo) {
   ASSERT_EQ(p.steps.size(), 1u);
   EXPECT_EQ(p.steps[0].ns(), 3000);
   ASSERT_EQ(p.notes.size(), 1u);
-  EXPECT_NE(p.notes[0].find("no ProfilerStep"), std::string::npos);
+  EXPECT_NE(diff(p, p).find("A: no ProfilerStep is marked"), std::string::npos) << diff(p, p);
 }
 
 std::string refusal(const std::string& text) {
