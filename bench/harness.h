@@ -57,12 +57,10 @@ inline Tensors random_batch(int64_t rows, int64_t features, DType dtype = DType:
 template <class F> double ns_per_call(int batches, int calls, F&& body) {
   std::vector<double> samples;
   for (int b = 0; b < batches; ++b) {
-    const measure::Timer timer;
-    for (int i = 0; i < calls; ++i) {
+    samples.push_back(measure::ns_per_call(kCpu, calls, [&body] {
       body();
       asm volatile("" ::: "memory");  // keeps the loop, and keeps it a loop
-    }
-    samples.push_back(timer.ns() / calls);
+    }));
   }
   return profiler::median(samples);
 }

@@ -46,10 +46,7 @@ template <class F> double best_ns(Device device, double ms, int calls, F&& work)
   synchronize(device);
   const Timer all;
   while (batches.size() < 3 || all.seconds() < 1e-3 * ms) {
-    const Timer timer;
-    for (int i = 0; i < calls; ++i) work();
-    synchronize(device);
-    batches.push_back(timer.ns() / calls);
+    batches.push_back(ns_per_call(device, calls, work));
   }
   const double best = *std::ranges::min_element(batches);
   worst_spread = std::max(worst_spread, profiler::median(batches) / best - 1);
@@ -132,27 +129,21 @@ void measure_node(Device device, Roofs& roofs) {
 
 // What timing a launch costs the host.
 double event_ns() {
-  constexpr int kLaunches = 4096;
   std::string why;
   const std::unique_ptr<DeviceTimer> timer = cuda::make_timer(why);
-  const Timer launches;
-  for (int i = 0; i < kLaunches; ++i) {
+  const double ns = ns_per_call(kCpu, 4096, [&timer] {
     timer->submitting(1);
     timer->submitted();
-  }
-  const double ns = launches.ns() / kLaunches;
+  });
   timer->wait();
   return ns;
 }
 
 double scope_ns() {
-  constexpr int kScopes = 512;
   profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 16}});
   double best = INFINITY;
   for (; !session.done(); session.step()) {
-    const Timer scopes;
-    for (int i = 0; i < kScopes; ++i) const profiler::Scope scope("calibrate");
-    best = std::min(best, scopes.ns() / kScopes);
+    best = std::min(best, ns_per_call(kCpu, 512, [] { const profiler::Scope scope("calibrate"); }));
   }
   return best;
 }

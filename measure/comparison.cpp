@@ -385,10 +385,7 @@ std::vector<double> step_times_us(const std::function<void()>& step, Device devi
   synchronize(device);
   if (on_card) cuda::watch(true);
   for (int64_t i = 0; i < steps; i += at_once) {
-    const Timer timer;
-    for (int64_t n = 0; n < at_once; ++n) step();
-    synchronize(device);
-    times.push_back(timer.us() / double(at_once));
+    times.push_back(ns_per_call(device, at_once, step) * 1e-3);
   }
   if (on_card) cuda::watch(false);
   return times;

@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numeric>
-
-#include "profiler/grid.h"
 
 namespace sinter::measure {
 namespace {
@@ -69,56 +65,31 @@ double sum(const std::vector<double>& times, const std::vector<int>& which) {
   return total;
 }
 
-// The launches of one kind in the fused graph, and what they stand for in the recorded one.
-struct Members {
-  std::string name;
-  bool rewritten = false;
-  std::string rule{};
-  std::vector<int> fused{}, eager{};
-};
-
-std::vector<Members> members_of(const Captured& captured) {
-  const std::vector<Node>& nodes = captured.fused.graph.nodes;
-  std::vector<char> mapped(captured.recorded.nodes.size(), 0);
-  std::vector<Members> all;
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    const bool rewritten = nodes[n].rule != nullptr;
-    std::string name = op_name(nodes[n]);
-    if (rewritten && nodes[n].op->text() != nodes[n].rule && !nodes[n].op->reference)
-      name = cat(nodes[n].rule, ": ", name);
-    auto it = std::ranges::find_if(
-        all, [&](const Members& m) { return m.name == name && m.rewritten == rewritten; });
-    if (it == all.end()) it = all.insert(it, {name, rewritten, rewritten ? nodes[n].rule : ""});
-    it->fused.push_back(int(n));
-    for (const int e : nodes[n].origin) {
-      it->eager.push_back(e);
-      mapped[e] = 1;
-    }
+// A graph as the profile of one step, with a row for each node; `origins`: of a fused one, what
+// its nodes stand for.
+profiler::Profile profile_of(const Graph& graph, bool origins) {
+  profiler::Profile out;
+  out.steps.resize(1);
+  for (const Node& node : graph.nodes) {
+    std::string name = op_name(node);
+    if (node.rule && node.op->text() != node.rule && !node.op->reference)
+      name = cat(node.rule, ": ", name);
+    out.rows.push_back({.name = std::move(name),
+        .made_of = node.rule ? node.rule : "",
+        .calls = 1,
+        .launches = 1,
+        .cost = graph.cost(node)});
+    if (origins) out.rows.back().origin.assign(node.origin.begin(), node.origin.end());
   }
-  Members gone{"(eliminated)"};  // dead and duplicate ops: nothing stands for them
-  for (size_t e = 0; e < mapped.size(); ++e) {
-    if (!mapped[e]) gone.eager.push_back(int(e));
-  }
-  if (!gone.eager.empty()) all.push_back(std::move(gone));
-  for (Members& members : all) std::ranges::sort(members.eager);
-  return all;
+  return out;
 }
 
-bool was_kept_unfused(const Captured& captured, const Members& members) {
-  if (members.eager.empty()) return false;
+bool was_kept_unfused(const Captured& captured, const std::vector<int>& eager) {
+  if (eager.empty()) return false;
   const std::vector<Group>& groups = captured.fused.groups;
   return std::ranges::any_of(groups, [&](const Group& g) {
-    return g.kept_unfused() && std::ranges::find(g.origin, members.eager[0]) != g.origin.end();
+    return g.kept_unfused() && std::ranges::find(g.origin, eager[0]) != g.origin.end();
   });
-}
-
-void add_counts(ComparedRow& row, const Graph& graph, const std::vector<int>& nodes, bool fused) {
-  for (const int n : nodes) {
-    const Cost cost = graph.cost(graph.nodes[n]);
-    (fused ? row.fused_bytes : row.eager_bytes) += cost.bytes();
-    (fused ? row.fused_flops : row.eager_flops) += cost.flops;
-    ++(fused ? row.fused_launches : row.eager_launches);
-  }
 }
 
 }  // namespace
@@ -145,31 +116,30 @@ std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes
 }
 
 ComparisonTable make_table(const Captured& captured, const std::vector<PairOfTimes>& rounds) {
+  const std::vector<Node>& nodes = captured.fused.graph.nodes;
+  const profiler::Profile recorded = profile_of(captured.recorded, false),
+                          fused = profile_of(captured.fused.graph, true);
   ComparisonTable table;
-  table.total.fused = "TOTAL";
-  for (const Members& members : members_of(captured)) {
-    ComparedRow row{.fused = with_count(members.name, members.fused.size()), .row = members.name};
-    row.rule = members.rule;
-    row.from = names_of(captured.recorded, members.eager);
+  for (const profiler::JoinedRows& rows : profiler::join_rows(recorded, fused)) {
+    // Dead and duplicate ops: nothing stands for them.
+    ComparedRow row{.row = "(eliminated)", .from = names_of(captured.recorded, rows.a)};
+    if (rows.attributed) {
+      const Node& node = nodes[rows.b[0]];
+      row.row = fused.rows[rows.b[0]].name;
+      if (node.rule) {
+        row.rule = node.rule;
+      } else {
+        row.verdict = was_kept_unfused(captured, rows.a) ? "fallback" : "unchanged";
+      }
+    }
+    row.fused = with_count(row.row, rows.b.size());
     row.eager = counted(row.from);
-    if (!members.rewritten && !members.fused.empty())
-      row.verdict = was_kept_unfused(captured, members) ? "fallback" : "unchanged";
-    for (ComparedRow* r : {&row, &table.total}) {
-      add_counts(*r, captured.recorded, members.eager, false);
-      add_counts(*r, captured.fused.graph, members.fused, true);
+    row.add_counts(recorded, fused, rows);
+    for (const auto& [eager, replayed] : rounds) {
+      row.eager_us.push_back(sum(eager, rows.a));
+      row.fused_us.push_back(sum(replayed, rows.b));
     }
-    for (const auto& [eager, fused] : rounds) {
-      row.eager_us.push_back(sum(eager, members.eager));
-      row.fused_us.push_back(sum(fused, members.fused));
-    }
-    table.rows.push_back(std::move(row));
-  }
-  for (auto times : {&ComparedRow::eager_us, &ComparedRow::fused_us}) {
-    if (rounds.empty()) break;
-    double all = 0;  // as a reader would add up the rows
-    for (const ComparedRow& row : table.rows)
-      all += profiler::four_digits(profiler::median(row.*times));
-    table.total.*times = {all};
+    table.add(std::move(row));
   }
   return table;
 }
@@ -205,41 +175,6 @@ std::vector<profiler::Candidate> candidates(const Captured& captured) {
   std::ranges::stable_sort(
       out, [](const auto& a, const auto& b) { return a.launches_saved > b.launches_saved; });
   return out;
-}
-
-namespace {
-
-// "900 -> 899" bytes, both to three digits at least.
-std::string pair_of(double eager, double fused) {
-  const int digits = std::max(eager, fused) < 100 ? 1 : 0;
-  return fmt::format("{0:.{2}f} -> {1:.{2}f}", eager, fused, digits);
-}
-
-}  // namespace
-
-Unit unit_of_us(double us) { return us < 2e4 ? Unit{1, "us"} : Unit{1e3, "ms"}; }
-Unit unit_of_bytes(double bytes) { return bytes < 2e7 ? Unit{1e3, "kB"} : Unit{1e6, "MB"}; }
-
-std::string ComparisonTable::text(size_t width) const {
-  const Unit time = unit_of_us(total.eager_us.empty() ? 0 : total.eager_time()),
-             size = unit_of_bytes(double(total.eager_bytes));
-  profiler::Grid grid({"<Fused row <- eager ops", "Launches", time.name + times.substr(2),
-      cat(size.name, " moved"), "<Eager / fused"});
-  const auto add = [&](const ComparedRow& row, const std::string& name, const std::string& ratio) {
-    const auto us = [&time](double t) { return profiler::time_text(t / time.size); };
-    grid.add({name, fmt::format("{} -> {:2}", row.eager_launches, row.fused_launches),
-        row.eager_us.empty() ? "- -> -" : us(row.eager_time()) + " -> " + us(row.fused_time()),
-        pair_of(double(row.eager_bytes) / size.size, double(row.fused_bytes) / size.size), ratio});
-  };
-  for (const ComparedRow& row : rows) {
-    const bool same = row.eager == row.fused;
-    add(row, same ? row.fused : row.fused + " <- " + row.eager, row.ratio_text());
-  }
-  // One headline: the step's own, from clean rounds. The total here is of profiled ones, which only
-  // apportion.
-  add(total, total.eager.empty() ? total.fused : total.fused + "   " + total.eager, "");
-  grid.fit(width);
-  return grid.text();
 }
 
 }  // namespace sinter::measure

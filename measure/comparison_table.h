@@ -1,5 +1,5 @@
-// The table of a comparison: eager and fused side by side, row mapped to row by what each fused op
-// stands for, never by name.
+// The table of a comparison: eager and fused side by side, joined (profiler/join.h) by what each
+// fused op stands for, never by name.
 //
 // Times come from profiled rounds of both runs, in pairs: a row's are the medians over the rounds,
 // its ratio is their quotient (profiler/stats.h), and TOTAL is the sum of the rows' times. Counts,
@@ -7,7 +7,8 @@
 #pragma once
 
 #include "capture/step.h"
-#include "profiler/exports.h"
+#include "profiler/join.h"
+#include "profiler/report.h"
 
 namespace sinter::measure {
 
@@ -16,23 +17,8 @@ namespace sinter::measure {
 // launches.
 std::vector<double> launch_times_us(const profiler::Report& report, size_t nodes);
 
-// Units in which a person reads numbers of this size.
-struct Unit {
-  double size;
-  const char* name;
-};
-Unit unit_of_us(double us);        // us, ms
-Unit unit_of_bytes(double bytes);  // kB, MB
-
-using profiler::ComparedRow;
-
-struct ComparisonTable {
-  std::vector<ComparedRow> rows;  // in the order of the fused graph
-  ComparedRow total;
-  std::string times = "us, self CPU";  // the title of the times
-  // The table in text, of at most `width` columns; without times these columns are "-".
-  std::string text(size_t width = 100) const;
-};
+using profiler::ComparedRow, profiler::ComparisonTable, profiler::Unit, profiler::unit_of_us,
+    profiler::unit_of_bytes;
 
 // The launch times of the eager and of the fused step in one pair of rounds (launch_times_us).
 using PairOfTimes = std::pair<std::vector<double>, std::vector<double>>;

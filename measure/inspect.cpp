@@ -121,11 +121,9 @@ class Walk {
       copied_.restore();
       for (size_t n = 0; n < of.size(); ++n) {
         synchronize(device());
-        const Timer timer;
-        executor_.run_node(n);
-        synchronize(device());
+        const double ns = ns_per_call(device(), 1, [&] { executor_.run_node(n); });
         if (pass == 0) of[n].clear();
-        of[n].push_back(timer.ns());
+        of[n].push_back(ns);
       }
     }
     std::vector<double> out;

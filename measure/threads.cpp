@@ -17,11 +17,7 @@ constexpr double kLongUs = 2.5e5;  // steps so long are tried once
 constexpr double kWindowUs = 5e3;  // a window: longer than the scheduler's share of a busy core
 constexpr int kWindows = 3;
 
-double one_us(const std::function<void()>& step) {
-  const Timer timer;
-  step();
-  return timer.us();
-}
+double one_us(const std::function<void()>& step) { return ns_per_call(kCpu, 1, step) * 1e-3; }
 
 // The mean, not the median: where a core is shared, few steps take all the time.
 double window_us(const std::function<void()>& step) {

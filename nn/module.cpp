@@ -1,7 +1,5 @@
 #include "nn/module.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,6 +7,7 @@
 #include "autograd/autograd.h"
 #include "core/context.h"
 #include "ops/op.h"
+#include "profiler/grid.h"
 #include "profiler/phase.h"
 
 namespace sinter::nn {
@@ -275,10 +274,7 @@ std::string Module::summary(const Shape& input_shape) {
     (*this)(params.empty() ? Tensor::meta(input_shape)
                            : Tensor::meta(input_shape, params[0].dtype(), params[0].device()));
   }
-  size_t width = 42;
-  for (Module* module : all) width = std::max(width, module->label().size());
-  std::string out = fmt::format(
-      "{:<{}} {:<16} {:>14} {:>18}\n", "module", width, "output", "parameters", "FLOPs");
+  profiler::Grid grid({"<module", "<output", "parameters", "FLOPs"});
   int64_t total_flops = 0;
   for (Module* module : all) {
     const auto row = recorder.rows.find(module->full_path_);
@@ -288,11 +284,11 @@ std::string Module::summary(const Shape& input_shape) {
     if (row == recorder.rows.end() && own == 0) continue;
     const bool ran = row != recorder.rows.end();
     total_flops += ran ? row->second.flops : 0;
-    out += fmt::format("{:<{}} {:<16} {:>14} {:>18}\n", module->label(), width,
-        ran ? row->second.out.str() : "-", own, ran ? row->second.flops : 0);
+    grid.add({module->label(), ran ? row->second.out.str() : "-", cat(own),
+        cat(ran ? row->second.flops : 0)});
   }
-  return out + fmt::format("{:<{}} {:<16} {:>14} {:>18}\n", "total", width, "", num_parameters(),
-                   total_flops);
+  grid.add({"total", "", cat(num_parameters()), cat(total_flops)});
+  return grid.text();
 }
 
 }  // namespace sinter::nn

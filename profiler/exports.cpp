@@ -82,19 +82,6 @@ PageJson page_json(const Sweep& s) {
 
 }  // namespace
 
-Estimate ComparedRow::ratio() const {
-  const bool compared = verdict.empty() && !eager_us.empty() && fused_launches > 0;
-  return compared ? paired_ratio(eager_us, fused_us) : Estimate{1, 1, 1};
-}
-
-std::string ComparedRow::ratio_text() const {
-  if (!verdict.empty()) return verdict;
-  const Estimate found = ratio();
-  if (found.is_shown()) return factor_text(found, eager_us.size());
-  if (!found.has_interval) return "-";
-  return found.is_noisy() ? "machine busy" : "no difference";
-}
-
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what) {
   std::vector<std::string> out;
   for (const std::string_view word : parts_of(text, ",")) {

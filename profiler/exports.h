@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "profiler/join.h"
 #include "profiler/report.h"
 
 namespace sinter::profiler {
@@ -15,27 +16,6 @@ namespace sinter::profiler {
 // the nearest is named.
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what);
 
-// Eager and fused side by side: a row per fused op and what it stands for. Made by
-// measure::make_table().
-struct ComparedRow {
-  std::string fused{}, eager{};  // "linear_act x2", "linear x2, relu x2"
-  std::string verdict{};  // "unchanged", "fallback", or ""; with either the kernel is the same
-  std::string row{};      // the name alone: "linear_act"
-  std::vector<std::string> from{};  // and those of the eager rows: "linear", "relu"
-  int eager_launches = 0, fused_launches = 0;
-  int64_t eager_bytes = 0, fused_bytes = 0, eager_flops = 0, fused_flops = 0;
-  std::vector<double> eager_us{}, fused_us{};  // of a step, per pair of rounds
-  std::string rule{};                          // of the fused op, or ""
-
-  // As they are printed, in us; NaN without times.
-  double eager_time() const { return four_digits(median(eager_us)); }
-  double fused_time() const { return four_digits(median(fused_us)); }
-  // The quotient of the two, and 1 without an interval where they are not compared: without times,
-  // with a verdict, or where no fused op stands for the eager ones.
-  Estimate ratio() const;
-  // "2.56x [2.49,2.62]", or why there is no factor: "no difference", "unchanged", "-".
-  std::string ratio_text() const;
-};
 struct Comparison {
   std::string headline{};  // "1402 -> 1157 us = 1.21x [1.19,1.23]"
   std::vector<ComparedRow> rows{};

@@ -1,5 +1,6 @@
 // Profile: what a session found, as plain numbers and names: the one model that the table, JSON,
-// diff and the HTML page read. Report::profile() makes it, read_profile() reads it back.
+// diff and the HTML page read. Report::profile() makes it, read_profile() reads it back, and
+// read_profile_or_trace() makes one of what PyTorch's profiler wrote.
 //
 // Times are integer ns and sums over the active steps: divide by steps.size(). A value: copy it,
 // keep it, read it from any thread.
@@ -51,6 +52,8 @@ struct Row {
   ScopeKind kind = ScopeKind::op;
   Role role = Role::none;
   std::string made_of{};  // of a replayed fused op: "linear + relu"
+  // Where it is known: the rows of the eager profile that a fused op stands for, see join.h.
+  std::vector<int> origin{};
   int64_t calls = 0, launches = 0;
   int64_t untimed = 0;   // launches without a device time
   int64_t unproved = 0;  // library calls that may have launched several kernels
@@ -215,8 +218,11 @@ std::string table(const Profile& profile, const TableOptions& options = {});
 // `file` is for the message.
 std::string to_json(const Profile& profile);
 Profile read_profile(const std::string& text, const std::string& file);
-// What B changed against A: headline and rows, with the one statistic of stats.h. Rounds are paired
-// with rounds where both have several, else steps with steps. `width`: as of a TableOptions.
-std::string diff(const Profile& a, const Profile& b, size_t width = 0);
+// Either that or a trace of PyTorch's profiler (Kineto's JSON, of torch.profiler's
+// export_chrome_trace()), told by what it holds. Of a trace a row is a name and the shapes of the
+// inputs, with its calls, launches and self times; what it does not say, as workload, batch and
+// dtype, is empty. Error (data): neither, cut off, without ops, or with an event whose times are
+// none.
+Profile read_profile_or_trace(const std::string& text, const std::string& file);
 
 }  // namespace sinter::profiler

@@ -8,6 +8,7 @@
 // Pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -18,6 +19,9 @@ namespace sinter::profiler {
 // Linear between order statistics (numpy's default); NaN if empty. 0 <= q <= 1.
 double quantile(std::span<const double> samples, double q);
 inline double median(std::span<const double> samples) { return quantile(samples, 0.5); }
+inline bool all_positive(std::span<const double> times) {  // and there are some
+  return !times.empty() && std::ranges::all_of(times, [](double t) { return t > 0; });
+}
 inline double p95(std::span<const double> samples) { return quantile(samples, 0.95); }
 
 // A median, or a ratio, with its 95 % interval; fewer than 6 samples have none.

@@ -1,10 +1,10 @@
-// mnist diff A.json B.json: what changed between two profiles.
+// mnist diff A.json B.json: what changed between two profiles, ours or PyTorch's.
 #include <nlohmann/json.hpp>
 
 #include "data/bytes.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
-#include "profiler/profile.h"
+#include "profiler/join.h"
 
 namespace sinter::mnist {
 namespace {
@@ -20,15 +20,21 @@ std::string read_text(const std::string& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-int run_diff(const std::vector<std::string>& inputs, cli::Output& out) {
+int run_diff(
+    const std::vector<std::string>& inputs, profiler::DiffOptions options, cli::Output& out) {
   SINTER_CHECK(inputs.size() == 2, usage,
       cat("usage: diff takes two profiles: ", inputs.size(), " are given"),
-      "mnist diff A.json B.json, as --profile=json writes them");
-  const profiler::Profile a = profiler::read_profile(read_text(inputs[0]), inputs[0]);
-  const profiler::Profile b = profiler::read_profile(read_text(inputs[1]), inputs[1]);
-  out.result_text(profiler::diff(a, b, cli::table_width()));
-  out.json({{"schema", "sinter.diff/1"}, {"a", inputs[0]}, {"b", inputs[1]},
-      {"text", profiler::diff(a, b)}});
+      "mnist diff A.json B.json, as --profile=json or PyTorch's profiler writes them");
+  const auto read = [](const std::string& file) {
+    return profiler::read_profile_or_trace(read_text(file), file);
+  };
+  const profiler::Profile a = read(inputs[0]), b = read(inputs[1]);
+  const std::string all = profiler::diff(a, b, options);
+  options.width = cli::table_width();
+  out.result_text(profiler::diff(a, b, options));
+  if (!options.same_work && (a.workload.empty() || b.workload.empty()))
+    out.note("diff", "--same-work gives factors, if you know that both did the same");
+  out.json({{"schema", "sinter.diff/1"}, {"a", inputs[0]}, {"b", inputs[1]}, {"text", all}});
   return 0;
 }
 
@@ -36,11 +42,17 @@ int run_diff(const std::vector<std::string>& inputs, cli::Output& out) {
 
 void add_diff(cli::App& app) {
   static std::vector<std::string> inputs;
-  cli::Command& command = app.add(
-      "diff", "Compares two profiles of --profile=json: the step and each row, B against A.");
+  static profiler::DiffOptions options;
+  cli::Command& command = app.add("diff",
+      "Compares two profiles, of --profile=json or of PyTorch's profiler (export_chrome_trace): "
+      "the step and each row, B against A.");
   command.inputs = &inputs;
   command.inputs_name = "A.json B.json";
-  command.run = [](cli::Output& out) { return run_diff(inputs, out); };
+  command.flags.topic("table");
+  command.flags.toggle("same-work", options.same_work,
+      "give factors although a trace of PyTorch does not say what it ran");
+  command.flags.toggle("group-by-input-shape", options.by_shape, "a row per shape");
+  command.run = [](cli::Output& out) { return run_diff(inputs, options, out); };
 }
 
 }  // namespace sinter::mnist

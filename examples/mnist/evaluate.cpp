@@ -10,6 +10,7 @@
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "ops/ops.h"
+#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -166,23 +167,26 @@ void add_json(nlohmann::ordered_json& object, const Evaluation& e) {
 }
 
 std::string class_table(const Evaluation& e) {
-  std::string out = fmt::format(
-      "{:<7} {:>9} {:>9} {:>7} {:>8}\n", "class", "precision", "recall", "F1", "images");
-  for (const ClassRow& row : class_rows(e))
-    out += fmt::format("{:<7} {:>7.1f} % {:>7.1f} % {:>7.3f} {:>8}\n", row.label,
-        100 * row.precision, 100 * row.recall, row.f1, cli::grouped(row.images));
-  return out;
+  profiler::Grid grid({"<class", "precision", "recall", "F1", "images"});
+  for (const ClassRow& row : class_rows(e)) {
+    const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+    grid.add({cat(row.label), percent(row.precision), percent(row.recall),
+        fmt::format("{:.3f}", row.f1), cli::grouped(row.images)});
+  }
+  return grid.text();
 }
 
 std::string confusion_table(const Evaluation& e) {
-  std::string out = "label     read as\n        ";
-  for (int64_t c = 0; c < e.classes; ++c) out += fmt::format("{:>6}", c);
+  std::vector<std::string> titles{"<label"};
+  for (int64_t read = 0; read < e.classes; ++read) titles.push_back(cat("as ", read));
+  profiler::Grid grid(std::move(titles));
   for (int64_t label = 0; label < e.classes; ++label) {
-    out += fmt::format("\n{:<8}", label);
+    std::vector<std::string> row{cat(label)};
     for (int64_t read = 0; read < e.classes; ++read)
-      out += e.count(label, read) ? fmt::format("{:>6}", e.count(label, read)) : "     .";
+      row.push_back(e.count(label, read) ? cat(e.count(label, read)) : ".");
+    grid.add(std::move(row));
   }
-  return out + "\n";
+  return grid.text();
 }
 
 std::string worst_lines(const Evaluation& e) {

@@ -46,7 +46,7 @@ TEST(MnistNets, LenetTrainsAndIsReadBack) {
   EXPECT_EQ(init.status, 0) << init.err;
   expect_facts(init.err, {"lenet 28x28-10, 61,706 parameters", "[128, 16, 10, 10]"});
   const Result confusion = program.run({"eval", "--limit", "100", "--confusion"});
-  expect_facts(confusion.out, {"label     read as"});
+  expect_facts(confusion.out, {"label  as 0  as 1"});
 }
 
 TEST(MnistNets, FusedTrainsTheSame) {

@@ -67,8 +67,24 @@ TEST_F(ProfileFiles, DiffComparesTwoRuns) {
   EXPECT_EQ(Json::parse(json.out)["schema"], "sinter.diff/1");
   const Result wrong = program->run({"diff", "run/profile.json", "run/config.toml"});
   EXPECT_EQ(wrong.status, 3);
-  EXPECT_NE(wrong.err.find("not a profile: run/config.toml"), std::string::npos) << wrong.err;
+  EXPECT_NE(wrong.err.find("neither a profile nor a trace: run/config.toml"), std::string::npos)
+      << wrong.err;
   EXPECT_EQ(program->run({"diff", "run/profile.json"}).status, 2);
+}
+
+TEST_F(ProfileFiles, DiffReadsTracesOfPyTorch) {
+  const std::string folder = SINTER_SOURCE_DIR "/tests/profiler/torch/",
+                    eager = folder + "eager.json.gz", compiled = folder + "compiled.json.gz";
+  const Result two = program->run({"diff", eager, compiled});
+  EXPECT_EQ(two.status, 0) << two.err;
+  EXPECT_NE(two.out.find("no factor: they do not say what was run"), std::string::npos) << two.out;
+  EXPECT_NE(two.err.find("--same-work"), std::string::npos) << two.err;
+  const Result same = program->run({"diff", eager, compiled, "--same-work"});
+  EXPECT_EQ(same.out.find("no factor"), std::string::npos) << same.out;
+  const Result ours = program->run({"diff", "run/profile.json", eager});
+  for (const char* row : {"aten::linear + aten::addmm <- linear ", "aten::mm <- matmul(wgrad)",
+           "aten::relu + aten::clamp_min <- relu ", "aten::threshold_backward <- relu_backward "})
+    EXPECT_NE(ours.out.find(row), std::string::npos) << row << "\n" << ours.out;
 }
 
 TEST_F(ProfileFiles, MisuseIsRefusedBeforeTheRun) {

@@ -1,0 +1,320 @@
+#include "profiler/join.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/numbers.h"
+#include "profiler/grid.h"
+
+namespace sinter::profiler {
+namespace {
+
+// Other names of our ops: PyTorch's, without "aten::" and the mark of an op in place.
+struct NamedOp {
+  std::string_view name, ours;
+};
+constexpr NamedOp kWords[] = {{"addmm", "linear"}, {"mkl_linear", "linear"},
+    {"linear_pointwise", "linear"}, {"mm", "matmul"}, {"bmm", "matmul"}, {"clamp_min", "relu"},
+    {"threshold_backward", "relu_backward"}, {"log_softmax_backward_data", "log_softmax_backward"},
+    {"softmax_backward_data", "softmax_backward"}, {"nll_loss", "nll"}, {"nll_loss_nd", "nll"},
+    {"nll_loss_forward", "nll"}, {"nll_loss_backward", "nll_backward"}, {"mse_loss", "mse"},
+    {"mse_loss_backward", "mse_backward"}, {"native_layer_norm", "layer_norm"},
+    {"native_layer_norm_backward", "layer_norm_backward"}, {"convolution", "conv2d"},
+    {"mkldnn_convolution", "conv2d"}, {"cudnn_convolution", "conv2d"},
+    {"native_batch_norm", "batch_norm2d"}, {"cudnn_batch_norm", "batch_norm2d"},
+    {"native_batch_norm_backward", "batch_norm2d_backward"},
+    {"max_pool2d_with_indices", "max_pool2d"},
+    {"max_pool2d_with_indices_backward", "max_pool2d_backward"}, {"native_dropout", "dropout"},
+    {"fused_adam", "adam_update"}, {"fused_adamw", "adamw_update"}, {"fused_sgd", "sgd_update"},
+    {"t", "transpose"}, {"sum_rows", "sum"}};
+
+std::vector<std::string_view> words_of(std::string_view name) {
+  std::vector<std::string_view> words = parts_of(name, "_");
+  std::erase(words, "");
+  return words;
+}
+
+// The op of a name in our word: "aten::_log_softmax" -> "log_softmax", "matmul(wgrad)" -> "matmul".
+std::string word_of(std::string_view name) {
+  if (const size_t colons = name.rfind("::"); colons != name.npos) name.remove_prefix(colons + 2);
+  const std::string word = join(words_of(name.substr(0, name.find('('))), "_");
+  const auto known = std::ranges::find(kWords, word, &NamedOp::name);
+  return known == std::end(kWords) ? word : std::string(known->ours);
+}
+
+// What stands behind "_fused_" in the name of a kernel that Inductor made; "" of another.
+std::string_view tokens_of(std::string_view name) {
+  constexpr std::string_view kMark = "_fused_";
+  const size_t at = name.find(kMark);
+  return at == name.npos || name.find("::") != name.npos ? "" : name.substr(at + kMark.size());
+}
+
+std::vector<JoinedRows> join_by_origin(const Profile& a, const Profile& b) {
+  std::vector<JoinedRows> out;
+  std::vector<char> found(a.rows.size(), 0);
+  for (size_t i = 0; i < b.rows.size(); ++i) {
+    const Row& row = b.rows[i];
+    auto same = std::ranges::find_if(out, [&](const JoinedRows& other) {
+      const Row& first = b.rows[other.b[0]];
+      return first.name == row.name && first.made_of.empty() == row.made_of.empty();
+    });
+    if (same == out.end()) same = out.insert(same, JoinedRows{});
+    same->b.push_back(int(i));
+    for (const int of : row.origin) {
+      same->a.push_back(of);
+      found[of] = 1;
+    }
+  }
+  JoinedRows rest{.attributed = false};
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) rest.a.push_back(int(i));
+  }
+  if (!rest.a.empty()) out.push_back(std::move(rest));
+  for (JoinedRows& rows : out) std::ranges::sort(rows.a);
+  return out;
+}
+
+// Groups of rows, of which each step merges those that it finds to stand for the same.
+class JoinByName {
+ public:
+  JoinByName(const Profile& a, const Profile& b, bool by_shape) : a_(a), b_(b) {
+    group_names(by_shape);
+    merge_words();
+    merge_tokens(b_, &JoinedRows::b, &JoinedRows::a);
+    merge_tokens(a_, &JoinedRows::a, &JoinedRows::b);
+  }
+
+  std::vector<JoinedRows> result() {
+    JoinedRows rest{.attributed = false};
+    for (const JoinedRows& rows : groups_) {
+      if (!rows.a.empty() && !rows.b.empty()) continue;
+      rest.a.insert(rest.a.end(), rows.a.begin(), rows.a.end());
+      rest.b.insert(rest.b.end(), rows.b.begin(), rows.b.end());
+    }
+    std::erase_if(groups_, [](const JoinedRows& r) { return r.a.empty() || r.b.empty(); });
+    if (!rest.a.empty() || !rest.b.empty()) groups_.push_back(std::move(rest));
+    for (JoinedRows& rows : groups_) {
+      std::ranges::sort(rows.a);
+      std::ranges::sort(rows.b);
+    }
+    return std::move(groups_);
+  }
+
+ private:
+  using Side = std::vector<int> JoinedRows::*;
+
+  void group_names(bool by_shape) {
+    std::map<std::string, std::set<std::string>> shapes[2];
+    std::map<std::string, size_t> index;
+    const auto each = [](const Profile& p, auto&& f) {
+      for (size_t i = 0; i < p.rows.size(); ++i) {
+        if (p.rows[i].kind == ScopeKind::op) f(p.rows[i], int(i));
+      }
+    };
+    each(a_, [&](const Row& row, int) { shapes[0][row.name].insert(row.shapes); });
+    each(b_, [&](const Row& row, int) { shapes[1][row.name].insert(row.shapes); });
+    const auto add_to = [&](Side side) {
+      return [&, side](const Row& row, int i) {
+        // Where one side has a shape that the other lacks, all are one group.
+        const bool apart = by_shape && shapes[0][row.name] == shapes[1][row.name];
+        const auto [at, is_new] =
+            index.try_emplace(apart ? row.name + "\n" + row.shapes : row.name, groups_.size());
+        if (is_new) groups_.emplace_back();
+        (groups_[at->second].*side).push_back(i);
+      };
+    };
+    each(a_, add_to(&JoinedRows::a));
+    each(b_, add_to(&JoinedRows::b));
+    for (size_t g = 0; g < groups_.size(); ++g) into_.push_back(g);
+  }
+
+  // Where an op has another name on each side. One that has a partner already takes in what is
+  // alone, if it is the only one.
+  void merge_words() {
+    std::map<std::string, std::vector<size_t>> of_word;
+    for (size_t g = 0; g < groups_.size(); ++g) of_word[word_of(name_of(g))].push_back(g);
+    for (const auto& [word, all] : of_word) {
+      std::vector<size_t> alone, paired;
+      bool in_a = false, in_b = false;
+      for (const size_t g : all) {
+        const bool has_a = !groups_[g].a.empty(), has_b = !groups_[g].b.empty();
+        (has_a && has_b ? paired : alone).push_back(g);
+        in_a = in_a || !has_b;
+        in_b = in_b || !has_a;
+      }
+      if (!(in_a && in_b) && paired.size() != 1) continue;
+      const size_t to = in_a && in_b ? alone[0] : paired[0];
+      for (const size_t g : alone) merge(to, g);
+    }
+  }
+
+  // Fused kernels of one side that are alone, to the ops of the other that they are named after.
+  void merge_tokens(const Profile& p, Side mine, Side other) {
+    std::map<std::string, std::vector<size_t>> ops;  // by name, and by our word
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if ((groups_[g].*other).empty() || !tokens_of(name_of(g)).empty()) continue;
+      for (const std::string& name : std::set{name_of(g), word_of(name_of(g))})
+        ops[name].push_back(g);
+    }
+    const size_t count = groups_.size();
+    for (size_t g = 0; g < count; ++g) {
+      if ((groups_[g].*mine).empty() || !(groups_[g].*other).empty()) continue;
+      for (const std::string& op : ops_in(p.rows[(groups_[g].*mine)[0]], ops)) {
+        for (const size_t of_op : ops.at(op)) merge(root(of_op), root(g));
+      }
+    }
+  }
+
+  // The ops that a fused one says it is made of, as far as they are known: of a kernel's name the
+  // longest runs of words that are one.
+  static std::vector<std::string> ops_in(
+      const Row& row, const std::map<std::string, std::vector<size_t>>& known) {
+    std::vector<std::string> out;
+    const auto take = [&](const std::string& op) {
+      if (known.contains(op)) out.push_back(op);
+      return known.contains(op);
+    };
+    for (const std::string_view kinds : parts_of(row.made_of, " + ")) {
+      for (std::string_view op : parts_of(kinds, ", ")) {
+        op = op.substr(0, op.find(" x"));
+        if (!take(std::string(op))) take(word_of(op));
+      }
+    }
+    const std::vector<std::string_view> words = words_of(tokens_of(row.name));
+    for (size_t at = 0; at < words.size();) {
+      size_t run = std::min<size_t>(words.size() - at, 8);
+      const auto text = [&] { return join(std::span(words).subspan(at, run), "_"); };
+      while (run > 0 && !take(word_of(text()))) --run;
+      at += std::max<size_t>(run, 1);
+    }
+    return out;
+  }
+
+  const std::string& name_of(size_t g) const {
+    const JoinedRows& rows = groups_[root(g)];
+    return rows.a.empty() ? b_.rows[rows.b[0]].name : a_.rows[rows.a[0]].name;
+  }
+  size_t root(size_t g) const {
+    while (into_[g] != g) g = into_[g];
+    return g;
+  }
+  void merge(size_t x, size_t y) {
+    const size_t to = std::min(x, y), from = std::max(x, y);
+    if (to == from) return;
+    for (const Side side : {&JoinedRows::a, &JoinedRows::b}) {
+      std::vector<int>& rows = groups_[to].*side;
+      rows.insert(rows.end(), (groups_[from].*side).begin(), (groups_[from].*side).end());
+      (groups_[from].*side).clear();
+    }
+    into_[from] = to;
+  }
+
+  const Profile &a_, &b_;
+  std::vector<JoinedRows> groups_;
+  std::vector<size_t> into_;  // the group that took this one in, or itself
+};
+
+int64_t of_a_step(int64_t sum, const Profile& p) {
+  return std::llround(double(sum) / double(std::max<size_t>(p.steps.size(), 1)));
+}
+
+}  // namespace
+
+std::vector<JoinedRows> join_rows(const Profile& a, const Profile& b, bool by_shape) {
+  const bool origins =
+      std::ranges::any_of(b.rows, [](const Row& row) { return !row.origin.empty(); });
+  return origins ? join_by_origin(a, b) : JoinByName(a, b, by_shape).result();
+}
+
+void ComparedRow::add_counts(const Profile& a, const Profile& b, const JoinedRows& rows) {
+  Row of_a, of_b;
+  const auto sum = [](Row& to, const Profile& p, const std::vector<int>& which) {
+    for (const int i : which) {
+      to.launches += p.rows[i].launches;
+      to.cost += p.rows[i].cost;
+    }
+  };
+  sum(of_a, a, rows.a);
+  sum(of_b, b, rows.b);
+  eager_launches += int(of_a_step(of_a.launches, a));
+  fused_launches += int(of_a_step(of_b.launches, b));
+  eager_bytes += of_a_step(of_a.cost.bytes(), a);
+  fused_bytes += of_a_step(of_b.cost.bytes(), b);
+  eager_flops += of_a_step(of_a.cost.flops, a);
+  fused_flops += of_a_step(of_b.cost.flops, b);
+}
+
+Estimate ComparedRow::ratio() const {
+  const bool compared = verdict.empty() && eager_us.size() == fused_us.size() &&
+                        all_positive(eager_us) && all_positive(fused_us);
+  return compared ? paired_ratio(eager_us, fused_us) : Estimate{1, 1, 1};
+}
+
+std::string ComparedRow::ratio_text() const {
+  if (!verdict.empty()) return verdict;
+  const Estimate found = ratio();
+  if (found.is_shown()) return factor_text(found, eager_us.size());
+  if (!found.has_interval) return "-";
+  return found.is_noisy() ? "machine busy" : "no difference";
+}
+
+Unit unit_of_us(double us) { return us < 2e4 ? Unit{1, "us"} : Unit{1e3, "ms"}; }
+Unit unit_of_bytes(double bytes) { return bytes < 2e7 ? Unit{1e3, "kB"} : Unit{1e6, "MB"}; }
+
+void ComparisonTable::add(ComparedRow row) {
+  const auto add_known = [](auto& to, auto count) {
+    if (count >= 0) to = std::max(to, {}) + count;
+  };
+  add_known(total.eager_launches, row.eager_launches);
+  add_known(total.fused_launches, row.fused_launches);
+  add_known(total.eager_bytes, row.eager_bytes);
+  add_known(total.fused_bytes, row.fused_bytes);
+  add_known(total.eager_flops, row.eager_flops);
+  add_known(total.fused_flops, row.fused_flops);
+  for (const auto times : {&ComparedRow::eager_us, &ComparedRow::fused_us}) {
+    if ((row.*times).empty()) continue;
+    const double before = (total.*times).empty() ? 0 : (total.*times)[0];
+    total.*times = {before + four_digits(median(row.*times))};
+  }
+  rows.push_back(std::move(row));
+}
+
+std::string ComparisonTable::text(size_t width) const {
+  const Unit time = unit_of_us(total.eager_us.empty() ? 0 : total.eager_time()),
+             size = unit_of_bytes(double(total.eager_bytes));
+  const std::string moved = cat(size.name, " moved");
+  Grid grid({"<" + names, launches, time.name + times.substr(2), moved, "<" + ratio});
+  const auto add_line = [&](const ComparedRow& row, const std::string& name,
+                            const std::string& factor) {
+    const auto count = [](int64_t n) { return n < 0 ? "-" : cat(n); };
+    const auto us = [&](const std::vector<double>& all) {
+      return all.empty() ? "-" : time_text(four_digits(median(all)) / time.size);
+    };
+    // Both to three digits at least.
+    const int digits = double(std::max(row.eager_bytes, row.fused_bytes)) / size.size < 100 ? 1 : 0;
+    const auto bytes = [&](int64_t n) {
+      return n < 0 ? "-" : fmt::format("{:.{}f}", double(n) / size.size, digits);
+    };
+    grid.add(
+        {name, fmt::format("{} -> {:>2}", count(row.eager_launches), count(row.fused_launches)),
+            us(row.eager_us) + " -> " + us(row.fused_us),
+            bytes(row.eager_bytes) + " -> " + bytes(row.fused_bytes), factor});
+  };
+  for (const ComparedRow& row : rows) {
+    const bool same = row.eager == row.fused;
+    add_line(row, same ? row.fused : row.fused + " <- " + row.eager, row.ratio_text());
+  }
+  // One headline: the step's own, from clean rounds. The total here is of profiled ones, which only
+  // apportion.
+  add_line(total, total.eager.empty() ? total.fused : total.fused + "   " + total.eager, "");
+  if (total.eager_launches < 0 && total.fused_launches < 0) grid.drop(launches);
+  if (total.eager_bytes < 0 && total.fused_bytes < 0) grid.drop(moved);
+  grid.fit(width);
+  return grid.text();
+}
+
+}  // namespace sinter::profiler
