@@ -12,15 +12,12 @@
 #include "core/numbers.h"
 #include "core/parallel.h"
 #include "measure/inspect_picture.h"
+#include "measure/rule_switches.h"
 #include "measure/step_walk.h"
 #include "measure/timer.h"
 #include "ops/optim/update.h"
 #include "profiler/exports.h"
 #include "profiler/stats.h"
-
-namespace sinter {
-extern const char inspect_page[];  // inspect.html
-}  // namespace sinter
 
 namespace sinter::measure {
 namespace {
@@ -161,7 +158,7 @@ class OpenedStep {
         {"picture", known->second}};
   }
 
-  // "0.weight", "grad 0.weight", "loss", "%12".
+  // "0.weight", "grad 0.weight", "loss", "output", "%12".
   std::string name_of(int v) const {
     if (!value(v).name.empty()) return value(v).name;
     for (const Graph::Gradient& g : recorded_.gradients) {
@@ -172,7 +169,12 @@ class OpenedStep {
       if (copies && recorded_.values[node.in[kLow]].buffer == value(v).buffer)
         return recorded_.values[node.in[kParam]].name + " bf16";
     }
-    return std::ranges::find(graph_.outputs, v) != graph_.outputs.end() ? "loss" : cat("%", v);
+    if (std::ranges::find(graph_.outputs, v) == graph_.outputs.end()) return cat("%", v);
+    for (const Node& node : recorded_.nodes) {
+      const bool makes = std::ranges::find(node.out, v) != node.out.end();
+      if (makes && part_of(recorded_, node) == "loss") return "loss";
+    }
+    return "output";
   }
 
   InspectJson buffers() const {
@@ -261,6 +263,15 @@ InspectJson parameters_of(const Graph& recorded, const OpenedStep& after, const 
   return out;
 }
 
+InspectJson switches_of(const Captured& captured, const capture::RuleSet& set) {
+  const RuleSwitches switches = rule_switches(captured, set);
+  if (switches.names.empty()) return {};
+  InspectJson counts = InspectJson::array();
+  for (const StepCounts& c : switches.counts)
+    counts.push_back({c.launches, c.bytes, c.arena_bytes});
+  return {{"set", set.text()}, {"names", switches.names}, {"counts", std::move(counts)}};
+}
+
 // What the last module gave: the logits.
 InspectJson logits_of(const InspectJson& step) {
   InspectJson last;
@@ -273,14 +284,15 @@ InspectJson logits_of(const InspectJson& step) {
 }  // namespace
 
 Inspection::Inspection(
-    const Captured& captured, const Tensors& inputs, const InspectOptions& options) {
+    const Captured& captured, const Tensors& inputs, const InspectOptions& options)
+    : title_(options.title), command_(options.command) {
   const Graph &recorded = captured.recorded, &fused = captured.fused.graph;
   OpenedStep eager("eager", recorded, recorded, inputs, options);
   OpenedStep rewritten("fused", fused, recorded, inputs, options);
   InspectJson json = {{"schema", "sinter.inspect/1"}, {"title", options.title},
       {"command", options.command}, {"device", recorded.device_of(0).str()},
       {"threads", num_threads()}, {"steps", {eager.look(), rewritten.look()}},
-      {"misses", InspectJson::array()}};
+      {"switches", switches_of(captured, options.rules)}, {"misses", InspectJson::array()}};
   for (const capture::Miss& miss : captured.fused.misses)
     json["misses"].push_back({{"rule", miss.rule}, {"what", miss.what}, {"why", miss.obstacle.why},
         {"remedy", miss.obstacle.remedy}, {"saves", miss.would_save}});
@@ -293,6 +305,8 @@ Inspection::Inspection(
   json_ = json.dump(-1, ' ', false, InspectJson::error_handler_t::replace);
 }
 
-std::string Inspection::page() const { return profiler::fill_page(inspect_page, json_); }
+std::string Inspection::page() const {
+  return profiler::html_report({.title = title_, .command = command_, .opened = json_});
+}
 
 }  // namespace sinter::measure

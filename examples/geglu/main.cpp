@@ -176,8 +176,9 @@ int Geglu::run() {
   choose_threads();
   fused_ = capture(eager_only() ? "none" : flags_.fusion.rules);
   compare_run_.comparison.step = &fused_->step;
+  compare_run_.inputs = fused_->block.inputs;
   if (flags_.comparison.blame) {
-    compare_run_.blame(fused_->block.inputs);
+    compare_run_.blame();
     return 0;
   }
   if (!eager_only()) check_parity();
