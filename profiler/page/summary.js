@@ -78,9 +78,9 @@ function rowTable(p) {
   const meter = share => `background:linear-gradient(to right, color-mix(in srgb, var(--blue) ` +
     `35%, transparent) ${share.toFixed(1)}%, transparent 0)`;
   const cell = (r, [name, value, text]) => {
-    const v = value(r), known = isKnown(v);
+    const v = value(r), known = isKnown(v), shown = !known ? '-' : String(text ? text(v, r) : v);
     return node('td', {class: text ? '' : 't', style: name === 'Self%' && known ? meter(v) : ''},
-      ...breakable(known ? String(text ? text(v, r) : v) : '-'));
+      ...(name === 'Flags' ? breakable(shown) : [shown]));
   };
   function fill() {
     const value = columns[by][1], order = down ? 1 : -1;
