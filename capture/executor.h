@@ -28,8 +28,6 @@ class Executor {
   void run(const Tensors& inputs);
   // The same for inputs that are known to have those shapes, strides and types.
   void replay(const Tensors& inputs);
-  // Node n alone, for who looks at the nodes one by one. REQUIRES: run() has placed the inputs.
-  void run_node(size_t n) { run(instructions_[n]); }
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not
   // copied.
   const Tensor& input(size_t i) const { return inputs_[i].tensor; }

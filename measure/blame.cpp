@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "capture/text.h"
 #include "core/device/memory.h"
 #include "core/numbers.h"
+#include "measure/step_walk.h"
 #include "ops/ops.h"
-#include "ops/optim/update.h"
 #include "profiler/grid.h"
 
 namespace sinter::measure {
@@ -18,74 +17,14 @@ namespace {
 
 using capture::Graph, capture::Node;
 
-std::shared_ptr<Storage> copied_storage(const Storage& from, Device device) {
-  auto to = std::make_shared<Storage>(from.bytes(), device);
-  copy_between(to->data(), device, from.data(), from.device(), from.bytes());
-  return to;
-}
-
 // With its strides.
 Tensor copied_to(const Tensor& t, Device device) {
   if (!t.defined()) return {};
-  return Tensor::view_of(
-      copied_storage(*t.storage(), device), t.dtype(), t.shape(), t.strides(), t.offset());
+  const Storage& from = *t.storage();
+  auto to = std::make_shared<Storage>(from.bytes(), device);
+  copy_between(to->data(), device, from.data(), from.device(), from.bytes());
+  return Tensor::view_of(std::move(to), t.dtype(), t.shape(), t.strides(), t.offset());
 }
-
-// The memory of a step on the host: Note [Every op gets the right inputs].
-class StepMemory {
- public:
-  StepMemory(const Graph& graph, const Tensors& inputs) : graph_(graph) {
-    for (const capture::Buffer& buffer : graph.buffers) {
-      storages_.push_back(buffer.storage ? copied_storage(*buffer.storage, kCpu)
-                                         : std::make_shared<Storage>(buffer.bytes, kCpu));
-    }
-    SINTER_CHECK(inputs.size() == graph.inputs.size(), shape,
-        cat("blame: ", inputs.size(), " inputs given; the step has ", graph.inputs.size()));
-    for (size_t i = 0; i < inputs.size(); ++i) take_input(graph.values[graph.inputs[i]], inputs[i]);
-    for (const Node& node : graph.nodes) stop_schedule(node);
-  }
-  Tensor tensor(int value) const {
-    if (value < 0) return {};
-    const capture::Value& v = graph_.values[value];
-    return Tensor::view_of(storages_[v.buffer], v.dtype, v.shape, v.strides, v.offset);
-  }
-  Tensors tensors(const std::vector<int>& values) const {
-    Tensors all;
-    for (const int value : values) all.push_back(tensor(value));
-    return all;
-  }
-  // What the node gives, rounded to the types of the step.
-  void take(const Node& node, const std::vector<ExactResult>& exact) {
-    Tensors to = tensors(node.out);
-    const Tensors changed = changed_operands(*node.op, tensors(node.in));
-    to.insert(to.end(), changed.begin(), changed.end());
-    for (size_t i = 0; i < to.size(); ++i) {
-      const Tensor rounded = cast(exact[i].value, to[i].dtype());
-      std::memcpy(to[i].raw(), rounded.raw(), size_t(rounded.numel()) * size_of(rounded.dtype()));
-    }
-  }
-
- private:
-  void take_input(const capture::Value& v, const Tensor& given) {
-    const capture::Extent from = capture::extent_of(given), to = capture::extent_of(v);
-    SINTER_CHECK(given.dtype() == v.dtype && given.shape() == v.shape &&
-                     from.end - from.begin == to.end - to.begin,
-        shape,
-        cat("blame: an input of the step is ", capture::print_type(v), "; found ",
-            given.describe()));
-    copy_between(static_cast<char*>(storages_[v.buffer]->data()) + to.begin, kCpu,
-        static_cast<const char*>(given.storage()->data()) + from.begin, given.device(),
-        size_t(to.end - to.begin));
-  }
-  // The learning rates to come lie in memory of the step's device, which others cannot read.
-  void stop_schedule(const Node& node) {
-    if (node.op->attrs != attr_type<UpdateAttrs>()) return;
-    host_step_state(tensor(node.in[node.in.size() - kStepOperands])).rates_left = 0;
-  }
-
-  const Graph& graph_;
-  std::vector<std::shared_ptr<Storage>> storages_;  // per buffer
-};
 
 // A call by itself: its operands are on the host.
 struct SingleCall {
@@ -181,10 +120,11 @@ std::string mode_of(const CheckedOp& op) {
 // Checks the ops of a graph, on one device.
 void check_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device device, bool fused,
     const BlameOptions& options) {
-  StepMemory memory(graph, inputs);
+  StepWalk walk(graph, inputs, StepWalk::Memory::apart);
   const std::vector<int> numbers = capture::file_numbers(graph);
-  for (const Node& node : graph.nodes) {
-    const SingleCall call{*node.op, node.attrs, node.role, memory.tensors(node.in)};
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    const SingleCall call{*node.op, node.attrs, node.role, walk.in(n)};
     const std::vector<ExactResult> exact = exact_results(call.op, call.in, call.attrs);
     const std::string number = node.out.empty() ? "" : cat("%", numbers[node.out[0]], " ");
     blame.ops.push_back({device, fused, cat(number, node.op->text()), node.rule, node.module,
@@ -206,7 +146,9 @@ void check_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device
       blame.nan = cat(found, " of result ", r, "; operands ", described(call.in), "; ",
           finiteness(call.op, call.in));
     }
-    memory.take(node, exact);
+    Tensors values;
+    for (const ExactResult& result : exact) values.push_back(result.value);
+    walk.put(n, values);
   }
 }
 

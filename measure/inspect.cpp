@@ -12,14 +12,12 @@
 #include "core/numbers.h"
 #include "core/parallel.h"
 #include "measure/inspect_picture.h"
+#include "measure/rule_switches.h"
+#include "measure/step_walk.h"
 #include "measure/timer.h"
 #include "ops/optim/update.h"
 #include "profiler/exports.h"
 #include "profiler/stats.h"
-
-namespace sinter {
-extern const char inspect_page[];  // inspect.html
-}  // namespace sinter
 
 namespace sinter::measure {
 namespace {
@@ -34,32 +32,6 @@ InspectJson page_json(const Picture& p) {
   if (!p.values.empty()) out["values"] = p.values;
   return out;
 }
-
-// The same graph on copies of the memory that lives across steps.
-class Copied {
- public:
-  explicit Copied(const Graph& graph) : graph_(graph) {
-    for (Buffer& buffer : graph_.buffers) {
-      originals_.push_back(buffer.storage);
-      if (buffer.kind == Buffer::Kind::external)
-        buffer.storage = std::make_shared<Storage>(buffer.storage->bytes(), buffer.device);
-    }
-    restore();
-  }
-  void restore() {
-    for (size_t b = 0; b < originals_.size(); ++b) {
-      const Buffer& buffer = graph_.buffers[b];
-      if (buffer.kind == Buffer::Kind::external)
-        copy_on_device(
-            buffer.storage->data(), originals_[b]->data(), buffer.device, originals_[b]->bytes());
-    }
-  }
-  const Graph& graph() const { return graph_; }
-
- private:
-  Graph graph_;
-  std::vector<std::shared_ptr<Storage>> originals_;
-};
 
 bool is_update(const Node& node) { return optimizer_of(*node.op) != nullptr; }
 
@@ -79,51 +51,47 @@ std::string part_of(const Graph& recorded, const Node& node) {
 }
 
 // One mode of the step.
-class Walk {
+class OpenedStep {
  public:
-  Walk(const char* mode, const Graph& graph, const Graph& recorded, const Tensors& inputs,
+  OpenedStep(const char* mode, const Graph& graph, const Graph& recorded, const Tensors& inputs,
       const InspectOptions& options)
       : mode_(mode),
+        graph_(graph),
         recorded_(recorded),
-        copied_(graph),
-        executor_(copied_.graph(), false),
-        inputs_(inputs),
-        options_(options) {
-    executor_.run(inputs_);  // places the inputs; libraries choose their kernels
-  }
+        walk_(graph, inputs, StepWalk::Memory::planned),
+        options_(options) {}
 
-  InspectJson run() {
+  InspectJson look() {
     const std::vector<double> ns = times();
-    copied_.restore();
-    std::vector<int> writes(graph().buffers.size(), 0);
-    for (size_t n = 0; n < graph().nodes.size(); ++n) ops_.push_back(look_at(n, ns[n], writes));
-    const capture::MemoryPlan& plan = executor_.plan();
+    walk_.restart();
+    std::vector<int> writes(graph_.buffers.size(), 0);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) ops_.push_back(look_at(n, ns[n], writes));
+    const capture::MemoryPlan& plan = walk_.plan();
     Cost cost;
-    for (const Node& node : graph().nodes) cost += graph().cost(node);
-    return {{"mode", mode_}, {"launches", graph().launches()}, {"flops", cost.flops},
+    for (const Node& node : graph_.nodes) cost += graph_.cost(node);
+    return {{"mode", mode_}, {"launches", graph_.launches()}, {"flops", cost.flops},
         {"bytes", cost.bytes()}, {"arena_bytes", plan.bytes},
         {"unshared_bytes", plan.unshared_bytes}, {"ops", ops_}, {"buffers", buffers()},
         {"arcs", arcs()}, {"pictures", pictures_}};
   }
   // As the step has left it.
-  Tensor tensor(int value) const { return executor_.tensor(value); }
+  Tensor tensor(int value) const { return walk_.tensor(value); }
 
  private:
-  const Graph& graph() const { return copied_.graph(); }
-  const Value& value(int v) const { return graph().values[v]; }
-  Device device() const { return graph().device_of(0); }
+  const Value& value(int v) const { return graph_.values[v]; }
+  Device device() const { return graph_.device_of(0); }
   bool timed() const { return device().type != Device::Type::simt; }
 
-  // Of each node, the median of the passes; NaN, which JSON writes as null, on the emulator.
+  // Of each node, the median of the passes; NaN, which JSON writes as null, on the emulator. In one
+  // pass before them libraries choose their kernels.
   std::vector<double> times() {
-    std::vector<std::vector<double>> of(graph().nodes.size(), std::vector<double>{NAN});
-    for (int pass = 0; timed() && pass < options_.passes; ++pass) {
-      copied_.restore();
+    std::vector<std::vector<double>> of(graph_.nodes.size());
+    for (int pass = -1; timed() && pass < options_.passes; ++pass) {
+      walk_.restart();
       for (size_t n = 0; n < of.size(); ++n) {
         synchronize(device());
-        const double ns = ns_per_call(device(), 1, [&] { executor_.run_node(n); });
-        if (pass == 0) of[n].clear();
-        of[n].push_back(ns);
+        const double ns = ns_per_call(device(), 1, [&] { walk_.run(n); });
+        if (pass >= 0) of[n].push_back(ns);
       }
     }
     std::vector<double> out;
@@ -132,8 +100,8 @@ class Walk {
   }
 
   InspectJson look_at(size_t n, double ns, std::vector<int>& writes) {
-    const Node& node = graph().nodes[n];
-    const capture::MemoryPlan& plan = executor_.plan();
+    const Node& node = graph_.nodes[n];
+    const capture::MemoryPlan& plan = walk_.plan();
     InspectJson in = InspectJson::array(), out = InspectJson::array();
     for (size_t i = 0; i < node.in.size(); ++i) {
       if (node.in[i] >= 0) in.push_back(operand(node.in[i], writes));
@@ -141,7 +109,7 @@ class Walk {
     InspectJson kernels = InspectJson::array();
     {
       const LaunchLog log;
-      executor_.run_node(n);
+      walk_.run(n);
       for (const LaunchShape& l : log.launches())
         kernels.push_back({{"name", l.kernel}, {"grid", {l.grid.x, l.grid.y, l.grid.z}},
             {"block", l.block}, {"shared", l.shared_bytes}});
@@ -156,11 +124,11 @@ class Walk {
       ++writes[value(v).buffer];
       out.push_back(operand(v, writes));
     }
-    const Cost cost = graph().cost(node);
+    const Cost cost = graph_.cost(node);
     const int now = static_cast<int>(n);
     int64_t live = 0, freed = 0;
     for (size_t b = 0; b < plan.offset.size(); ++b) {
-      const auto bytes = static_cast<int64_t>(graph().buffers[b].bytes);
+      const auto bytes = static_cast<int64_t>(graph_.buffers[b].bytes);
       if (plan.offset[b] < 0 || plan.first[b] > now || plan.last[b] < now) continue;
       live += bytes;
       freed += plan.last[b] == now ? bytes : 0;
@@ -181,14 +149,14 @@ class Walk {
     const auto [known, fresh] =
         picture_of_.try_emplace({v, writes[of.buffer]}, static_cast<int>(pictures_.size()));
     if (fresh) {
-      pictures_.push_back(page_json(picture(executor_.tensor(v), options_.image)));
+      pictures_.push_back(page_json(picture(walk_.tensor(v), options_.image)));
     }
     return {{"name", name_of(v)}, {"type", cat(sinter::name_of(of.dtype), of.shape.str())},
         {"buffer", of.buffer}, {"begin", extent.begin}, {"end", extent.end},
         {"picture", known->second}};
   }
 
-  // "0.weight", "grad 0.weight", "loss", "%12".
+  // "0.weight", "grad 0.weight", "loss", "output", "%12".
   std::string name_of(int v) const {
     if (!value(v).name.empty()) return value(v).name;
     for (const Graph::Gradient& g : recorded_.gradients) {
@@ -199,15 +167,20 @@ class Walk {
       if (copies && recorded_.values[node.in[kLow]].buffer == value(v).buffer)
         return recorded_.values[node.in[kParam]].name + " bf16";
     }
-    return std::ranges::find(graph().outputs, v) != graph().outputs.end() ? "loss" : cat("%", v);
+    if (std::ranges::find(graph_.outputs, v) == graph_.outputs.end()) return cat("%", v);
+    for (const Node& node : recorded_.nodes) {
+      const bool makes = std::ranges::find(node.out, v) != node.out.end();
+      if (makes && part_of(recorded_, node) == "loss") return "loss";
+    }
+    return "output";
   }
 
   InspectJson buffers() const {
     constexpr const char* kKinds[] = {"input", "kept", "constant", "arena"};
-    const capture::MemoryPlan& plan = executor_.plan();
+    const capture::MemoryPlan& plan = walk_.plan();
     InspectJson out = InspectJson::array();
     for (size_t b = 0; b < plan.offset.size(); ++b) {
-      const Buffer& buffer = graph().buffers[b];
+      const Buffer& buffer = graph_.buffers[b];
       out.push_back({{"kind", kKinds[static_cast<size_t>(buffer.kind)]}, {"bytes", buffer.bytes},
           {"offset", plan.offset[b]}, {"first", plan.first[b]}, {"last", plan.last[b]}});
     }
@@ -219,8 +192,8 @@ class Walk {
   // the second still reads that memory.
   InspectJson arcs() const {
     std::vector<int> node_of(recorded_.nodes.size(), -1);
-    for (size_t n = 0; n < graph().nodes.size(); ++n) {
-      for (const int o : graph().nodes[n].origin) node_of[o] = static_cast<int>(n);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      for (const int o : graph_.nodes[n].origin) node_of[o] = static_cast<int>(n);
     }
     std::set<std::array<int, 3>> all;  // from, to, buffer
     for (size_t o = 0; o < recorded_.nodes.size(); ++o) {
@@ -230,17 +203,17 @@ class Walk {
       for (const int v : reader.in) {
         if (v < 0 || !is_held(v) || !touches(recorded_, recorded_.nodes[reader.forward], v))
           continue;
-        if (touches(graph(), graph().nodes[to], v)) all.insert({from, to, value(v).buffer});
+        if (touches(graph_, graph_.nodes[to], v)) all.insert({from, to, value(v).buffer});
       }
     }
     InspectJson out = InspectJson::array();
     for (const auto& [from, to, buffer] : all)
       out.push_back({{"from", from}, {"to", to}, {"buffer", buffer},
-          {"bytes", graph().buffers[buffer].bytes}});
+          {"bytes", graph_.buffers[buffer].bytes}});
     return out;
   }
   bool is_held(int v) const {
-    const Buffer::Kind kind = graph().buffers[value(v).buffer].kind;
+    const Buffer::Kind kind = graph_.buffers[value(v).buffer].kind;
     return kind == Buffer::Kind::local || kind == Buffer::Kind::input;
   }
   // Has the node an operand or a result in the memory of v?
@@ -252,17 +225,15 @@ class Walk {
   }
 
   const char* mode_;
-  const Graph& recorded_;
-  Copied copied_;
-  capture::Executor executor_;
-  const Tensors inputs_;
+  const Graph &graph_, &recorded_;
+  StepWalk walk_;
   const InspectOptions& options_;
   std::map<std::pair<int, int>, int> picture_of_;
   InspectJson ops_ = InspectJson::array(), pictures_ = InspectJson::array();
 };
 
 // The tensors that the step's updates change, in their order, before and after it.
-InspectJson parameters_of(const Graph& recorded, const Walk& after, const Shape& image) {
+InspectJson parameters_of(const Graph& recorded, const OpenedStep& after, const Shape& image) {
   InspectJson out = InspectJson::array();
   for (const Node& node : recorded.nodes) {
     if (!is_update(node)) continue;
@@ -290,6 +261,15 @@ InspectJson parameters_of(const Graph& recorded, const Walk& after, const Shape&
   return out;
 }
 
+InspectJson switches_of(const Captured& captured, const capture::RuleSet& set) {
+  const RuleSwitches switches = rule_switches(captured, set);
+  if (switches.names.empty()) return {};
+  InspectJson counts = InspectJson::array();
+  for (const StepCounts& c : switches.counts)
+    counts.push_back({c.launches, c.bytes, c.arena_bytes});
+  return {{"set", set.text()}, {"names", switches.names}, {"counts", std::move(counts)}};
+}
+
 // What the last module gave: the logits.
 InspectJson logits_of(const InspectJson& step) {
   InspectJson last;
@@ -302,14 +282,15 @@ InspectJson logits_of(const InspectJson& step) {
 }  // namespace
 
 Inspection::Inspection(
-    const Captured& captured, const Tensors& inputs, const InspectOptions& options) {
+    const Captured& captured, const Tensors& inputs, const InspectOptions& options)
+    : title_(options.title), command_(options.command) {
   const Graph &recorded = captured.recorded, &fused = captured.fused.graph;
-  Walk eager("eager", recorded, recorded, inputs, options);
-  Walk rewritten("fused", fused, recorded, inputs, options);
+  OpenedStep eager("eager", recorded, recorded, inputs, options);
+  OpenedStep rewritten("fused", fused, recorded, inputs, options);
   InspectJson json = {{"schema", "sinter.inspect/1"}, {"title", options.title},
       {"command", options.command}, {"device", recorded.device_of(0).str()},
-      {"threads", num_threads()}, {"steps", {eager.run(), rewritten.run()}},
-      {"misses", InspectJson::array()}};
+      {"threads", num_threads()}, {"steps", {eager.look(), rewritten.look()}},
+      {"switches", switches_of(captured, options.rules)}, {"misses", InspectJson::array()}};
   for (const capture::Miss& miss : captured.fused.misses)
     json["misses"].push_back({{"rule", miss.rule}, {"what", miss.what}, {"why", miss.obstacle.why},
         {"remedy", miss.obstacle.remedy}, {"saves", miss.would_save}});
@@ -322,6 +303,8 @@ Inspection::Inspection(
   json_ = json.dump(-1, ' ', false, InspectJson::error_handler_t::replace);
 }
 
-std::string Inspection::page() const { return profiler::fill_page(inspect_page, json_); }
+std::string Inspection::page() const {
+  return profiler::html_report({.title = title_, .command = command_, .opened = json_});
+}
 
 }  // namespace sinter::measure

@@ -18,7 +18,8 @@ namespace sinter::measure {
 
 struct InspectOptions {
   std::string title = "step", command{};
-  int passes = 7;  // through the step; the time of an op is the median
+  capture::RuleSet rules{};  // of the capture
+  int passes = 7;            // through the step; the time of an op is the median
   // [C, H, W] of a row of the step's inputs, which are drawn as such; empty: they are no images.
   Shape image{};
 };
@@ -30,8 +31,9 @@ class Inspection {
   Inspection(
       const capture::Captured& captured, const Tensors& inputs, const InspectOptions& options = {});
   // Two steps (eager, fused), each with its ops in the order in which they run, its buffers, arcs
-  // and pictures; near misses; parameters, and how far the update moved them. Times in ns, null on
-  // the emulator; sizes in bytes; node numbers count from 0; `buffer` and `picture` are indices.
+  // and pictures; what the step counts without some of its rules (RuleSwitches; null: it has none);
+  // near misses; parameters, and how far the update moved them. Times in ns, null on the emulator;
+  // sizes in bytes; node numbers count from 0; `buffer` and `picture` are indices.
   const std::string& json() const { return json_; }
   // One HTML file that asks for nothing over any wire.
   std::string page() const;
@@ -39,7 +41,7 @@ class Inspection {
   std::string text() const;
 
  private:
-  std::string json_;
+  std::string title_, command_, json_;
 };
 
 }  // namespace sinter::measure

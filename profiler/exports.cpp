@@ -15,7 +15,7 @@
 #include "profiler/trace.h"
 
 namespace sinter {
-// profiler/report.html, by page.cpp.in. The page draws; here is only what it draws from.
+// The files of profiler/page. The page draws; here is only what it draws from.
 extern const char report_page[];
 }  // namespace sinter
 
@@ -80,6 +80,28 @@ PageJson page_json(const Sweep& s) {
       {"cells", std::move(cells)}};
 }
 
+PageJson page_json(const StepCalls& calls) {
+  PageJson slices = PageJson::array();
+  for (const StepCalls::Slice& s : calls.slices)
+    slices.push_back({s.lane, s.depth, s.t0, s.ns, s.name});
+  return {{"step", calls.step}, {"ns", calls.ns}, {"end", calls.end}, {"lanes", calls.lanes},
+      {"slices", std::move(slices)}, {"left_out", calls.left_out}};
+}
+
+PageJson parsed(const std::string& json) {
+  return json.empty() ? PageJson() : PageJson::parse(json);
+}
+
+// The template with its data, a JSON text, where its mark stands.
+std::string fill_page(std::string page, std::string json) {
+  for (size_t at = 0; (at = json.find("</", at)) != std::string::npos; at += 3)
+    json.replace(at, 2, "<\\/");
+  for (size_t at = 0; (at = json.find("<!--", at)) != std::string::npos; at += 9)
+    json.replace(at, 1, "\\u003c");
+  constexpr std::string_view kMark = "@DATA@";
+  return page.replace(page.find(kMark), kMark.size(), json);
+}
+
 }  // namespace
 
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what) {
@@ -103,29 +125,21 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
 std::string html_report(const HtmlParts& parts) {
   PageJson data = {{"title", parts.title}, {"command", parts.command},
       {"profiles", PageJson::array()}, {"folded", PageJson::array()},
+      {"timelines", PageJson::array()},
       {"comparison", parts.comparison ? page_json(*parts.comparison) : PageJson()},
-      {"sweep", parts.sweep ? page_json(*parts.sweep) : PageJson()}};
+      {"sweep", parts.sweep ? page_json(*parts.sweep) : PageJson()},
+      {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)}};
   for (const Report& report : parts.reports) {
     data["profiles"].push_back(PageJson::parse(to_json(profile_of(report, parts.run))));
-    const bool timed = report.device.type != Device::Type::simt;  // the emulator's mean nothing
-    if (timed) data["folded"].push_back(folded_stacks(report));
+    if (report.device.type == Device::Type::simt) continue;  // its times mean nothing
+    data["folded"].push_back(folded_stacks(report));
+    data["timelines"].push_back(page_json(report.typical_step()));
   }
   return fill_page(report_page, data.dump(-1, ' ', false, PageJson::error_handler_t::replace));
 }
 
 std::string json_text(std::string_view text) {
   return PageJson(text).dump(-1, ' ', false, PageJson::error_handler_t::replace);
-}
-
-std::string fill_page(std::string page, std::string json) {
-  for (size_t at = 0; (at = json.find("</", at)) != std::string::npos; at += 3)
-    json.replace(at, 2, "<\\/");
-  for (size_t at = 0; (at = json.find("<!--", at)) != std::string::npos; at += 9)
-    json.replace(at, 1, "\\u003c");
-  constexpr std::string_view kMark =
-      "@"
-      "DATA@</script>";
-  return page.replace(page.find(kMark), kMark.size() - 9, json);
 }
 
 Profile profile_of(const Report& report, const RunFacts& run) {
@@ -176,7 +190,7 @@ void write_trace(const std::string& base, const std::string& text) {
 }
 
 std::vector<std::string> Exports::write(std::span<const Report> reports, const RunFacts& run,
-    const std::string& table, const Comparison* comparison) const {
+    const std::string& table, const Comparison* comparison, const std::string& opened) const {
   std::vector<std::string> said;
   if (has("table")) write_file(base + ".txt", table);
   for (const Report& report : reports) {
@@ -197,7 +211,8 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
             .command = run.command,
             .reports = reports,
             .run = run,
-            .comparison = comparison}));
+            .comparison = comparison,
+            .opened = opened}));
   }
   return said;
 }

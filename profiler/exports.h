@@ -34,9 +34,10 @@ struct Exports {
   std::vector<std::string> files() const;
   void check(bool force) const;  // check_writable() of each, before the run
   // Writes files(); returns what is to be said: what the trace left out. `table` is the text of
-  // .txt.
+  // .txt; `opened` as of HtmlParts.
   std::vector<std::string> write(std::span<const Report> reports, const RunFacts& run,
-      const std::string& table, const Comparison* comparison = nullptr) const;
+      const std::string& table, const Comparison* comparison = nullptr,
+      const std::string& opened = "") const;
 };
 
 // Throws usage, beginning with `what`, where `file` cannot be written: its folder is not there or
@@ -62,18 +63,18 @@ struct Sweep {
   std::vector<SweepCell> cells{};
 };
 
-// The HTML report; each part may be missing.
+// The page, one HTML file (profiler/page); each part may be missing, and is not shown then.
 struct HtmlParts {
   std::string title{}, command{};
   std::span<const Report> reports{};
   RunFacts run{};
   const Comparison* comparison = nullptr;
   const Sweep* sweep = nullptr;
+  // JSON: a step, of measure::Inspection, and the digits that a model reads worst, of mnist eval.
+  std::string opened{}, worst{};
 };
 std::string html_report(const HtmlParts& parts);
 // As a JSON string; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(std::string_view text);
-// A page's template with its data, a JSON text, where its mark stands.
-std::string fill_page(std::string page, std::string json);
 
 }  // namespace sinter::profiler

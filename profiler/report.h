@@ -64,6 +64,19 @@ struct Rows {
   int64_t ops_ns = 0;  // host time of the stepping thread in ops
 };
 
+// What one step did, call by call: a picture of it.
+struct StepCalls {
+  struct Slice {
+    int lane, depth;
+    int64_t t0, ns;  // t0: since the step began
+    std::string name;
+  };
+  int64_t step = 0, ns = 0, end = 0;  // its number, its time, and when its last call is over
+  std::vector<std::string> lanes{};   // "host", "device"
+  std::vector<Slice> slices{};
+  int64_t left_out = 0;  // calls too short to be seen in a picture of them all
+};
+
 struct Report : Measurement {
   std::vector<GraphNode> nodes;  // of the replayed graph, see name_nodes()
   std::vector<Trace> traces;
@@ -72,6 +85,8 @@ struct Report : Measurement {
   // gradients with the path of the op that they belong to: "MLP/layers.0/linear".
   Rows rows(bool by_shape = false, int by_module = 0) const;
   Timeline timeline() const;
+  // Of the active step whose time is nearest to the median.
+  StepCalls typical_step() const;
   StepVerdict verdict() const;
   Profile profile(bool by_shape = false, int by_module = 0) const;
   // profiler::table() of that profile.

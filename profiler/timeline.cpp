@@ -1,4 +1,5 @@
-// Report::timeline(): where the window went on the device, and what its idle time waited for.
+// Report::timeline(): where the window went on the device, and what its idle time waited for; and
+// Report::typical_step(), one step's calls.
 //
 // An idle interval ends where a launch starts. Its part before that launch's API call is `data` or
 // `sync` while the host was in such a scope, else `host`; its part inside the call is `host`; its
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/error.h"
 #include "profiler/report.h"
 #include "profiler/stats.h"
 
@@ -122,6 +124,41 @@ Timeline estimate(const Report& report) {
 }
 
 }  // namespace
+
+StepCalls Report::typical_step() const {
+  const double usual = median(step_ns());
+  const auto far = [usual](const StepSample& s) { return std::abs(double(s.ns()) - usual); };
+  const StepSample& step = *std::ranges::min_element(steps, {}, far);
+  StepCalls calls{.step = step.number, .ns = step.ns(), .end = step.ns()};
+  const auto add = [&](const std::string& lane, int depth, int64_t t0, int64_t t1,
+                       std::string_view name) {
+    const auto found = std::ranges::find(calls.lanes, lane);
+    const auto number = int(found - calls.lanes.begin());
+    if (found == calls.lanes.end()) calls.lanes.push_back(lane);
+    calls.slices.push_back({number, depth, t0 - step.t0, t1 - t0, escaped(name)});
+    calls.end = std::max(calls.end, t1 - step.t0);
+  };
+  for (const Trace& trace : traces) {
+    const std::string thread = trace.steps_here ? "host" : cat("thread ", trace.thread);
+    std::vector<int> depths(trace.records.size(), -1);  // -1: it is none of this step
+    for (size_t i = 0; i < depths.size(); ++i) {
+      const Record& r = trace.records[i];
+      if (int64_t(r.step) != step.number || !counts(trace, r)) continue;
+      depths[i] = r.parent < 0 ? 0 : depths[r.parent] + 1;
+      add(thread, depths[i], r.t0, r.t1, r.name.view());
+    }
+    for (const LaunchRecord& l : trace.launches) {
+      if (device == kCpu || int64_t(l.step) != step.number || l.device_ns() <= 0) continue;
+      const GraphNode* const node = node_of(l);
+      add(l.stream == 0 ? "device" : cat("device, stream ", l.stream), 0, l.dev_t0, l.dev_t1,
+          node ? std::string_view(node->name) : l.kernel.view());
+    }
+  }
+  constexpr int64_t kParts = 4000;  // more than a screen has columns
+  const auto is_short = [&](const StepCalls::Slice& s) { return s.ns < calls.end / kParts; };
+  calls.left_out = int64_t(std::erase_if(calls.slices, is_short));
+  return calls;
+}
 
 Timeline Report::timeline() const {
   if (source == Source::graph && !clean_us.empty()) return estimate(*this);

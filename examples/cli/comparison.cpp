@@ -8,6 +8,7 @@
 
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
+#include "measure/inspect.h"
 #include "profiler/thresholds.h"
 
 namespace sinter::cli {
@@ -57,7 +58,7 @@ void CompareRun::check_flags() const {
   if (!flags.files.formats.empty()) exports().check(flags.files.force);
 }
 
-void CompareRun::blame(const Tensors& inputs, measure::BlameOptions options) const {
+void CompareRun::blame(measure::BlameOptions options) const {
   const std::string devices = flags.devices.empty() ? comparison.device.str() : flags.devices;
   options.devices.clear();
   for (const std::string& name : split("usage: --devices", devices))
@@ -116,7 +117,13 @@ void CompareRun::write_files(const Outcome& outcome) const {
   const profiler::RunFacts facts{
       workload, common.command, build_name(), std::to_string(common.seed), batch};
   const profiler::Report reports[] = {outcome.eager, outcome.fused};
-  for (const std::string& what : files.write(reports, facts, text, &on_page))
+  std::string opened;
+  if (files.has("html")) {
+    opened = measure::Inspection(comparison.captured(), inputs,
+        {.rules = capture::RuleSet(comparison.rules), .passes = 3, .image = image})
+                 .json();
+  }
+  for (const std::string& what : files.write(reports, facts, text, &on_page, opened))
     out.note("profile", what);
   out.note("files", join(files.files()));
 }

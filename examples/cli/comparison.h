@@ -42,12 +42,15 @@ struct CompareRun {
   int64_t batch = 0;
   Comparison comparison{};
   std::string next{};  // what a reader may try
+  // Of the captured step, for --blame and the page; and the shape of an image among them, if any.
+  Tensors inputs{};
+  Shape image{};
 
   // Before any work: do the flags go together, can the files be written? Error: usage.
   void check_flags() const;
   // --blame, in place of run(): prints the error and the bound of each op of the captured step, and
-  // throws check where one exceeds its bound. `inputs`: of that step. Errors: measure::blame().
-  void blame(const Tensors& inputs, measure::BlameOptions options = {}) const;
+  // throws check where one exceeds its bound. Errors: measure::blame().
+  void blame(measure::BlameOptions options = {}) const;
   // Runs it with the roofs of this machine until a signal comes; prints the title, the tables and
   // measure::report(); writes profiles and graphs. `parity` ends the line of FLOPs.
   Outcome run(const std::string& parity) const;

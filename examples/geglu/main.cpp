@@ -179,8 +179,9 @@ int Geglu::run() {
   choose_threads();
   fused_ = capture(eager_only() ? "none" : flags_.fusion.rules);
   compare_run_.comparison.step = fused_->trainer.captured_step();
+  compare_run_.inputs = fused_->inputs;
   if (flags_.comparison.blame) {
-    compare_run_.blame(fused_->inputs);
+    compare_run_.blame();
     return 0;
   }
   if (!eager_only()) check_parity();

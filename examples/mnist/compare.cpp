@@ -356,11 +356,14 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
     out.note("model", "{} ({})", escaped(compare.saved->path),
         take_weights(eager->model(), *compare.saved));
   comparison.step = fused->captured_step();
+  const ImageShape image = flags.model.image();
+  compare_run.inputs = {batch.images, batch.labels};
+  compare_run.image = {image.channels, image.height, image.width};
   if (compare.comparison.blame) {
     for (int i = 0; i < 2; ++i) fused->step(batch);
     const std::string nan = first_nan(make, batch, 2);
     if (!nan.empty()) out.warning(nan);
-    compare_run.blame({batch.images, batch.labels});
+    compare_run.blame();
     return 0;
   }
   const bool cuts_differ = flags.model.dtype == "tf32" && device.type == Device::Type::cuda;

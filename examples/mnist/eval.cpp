@@ -51,9 +51,9 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   if (eval.confusion) out.result_text("\n" + confusion_table(e));
   if (eval.worst > 0) out.result_text("\n" + worst_lines(e));
   if (!eval.html.empty()) {
-    write_file(eval.html, worst_page(e, split,
-                              cat(saved.flags.model.describe(), "   ", data.name, "   ", eval.set,
-                                  " ", e.summary())));
+    const std::string summary =
+        cat(saved.flags.model.describe(), "   ", data.name, "   ", eval.set, " ", e.summary());
+    write_file(eval.html, worst_page(e, split, summary, common.command));
     out.note("html", "{}: the items read worst", escaped(eval.html));
   }
   Json object = {

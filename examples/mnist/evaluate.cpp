@@ -10,6 +10,7 @@
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "ops/ops.h"
+#include "profiler/exports.h"
 #include "profiler/grid.h"
 
 namespace sinter::mnist {
@@ -197,61 +198,19 @@ std::string worst_lines(const Evaluation& e) {
   return out;
 }
 
-namespace {
-
-// Pixels stand in the page as hexadecimal bytes, [C, H, W]; its script paints them.
-constexpr const char* kWorstPage = R"(<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Read worst</title>
-<style>
-body {{ font: 14px sans-serif; margin: 2em; color-scheme: light dark }}
-figure {{ display: inline-block; margin: 0 1.5em 1.5em 0; vertical-align: top }}
-canvas {{ width: 140px; image-rendering: pixelated; border: 1px solid gray; display: block }}
-</style>
-<h1>Read worst</h1>
-<p>{}</p>
-{}<script>
-for (const canvas of document.querySelectorAll("canvas")) {{
-  const {{width, height}} = canvas, size = width * height, hex = canvas.dataset.pixels;
-  const byte = i => parseInt(hex.slice(2 * i, 2 * i + 2), 16), colour = hex.length >= 6 * size;
-  const image = new ImageData(width, height);
-  for (let i = 0; i < size; ++i) {{
-    for (let c = 0; c < 3; ++c) image.data[4 * i + c] = byte(colour ? c * size + i : i);
-    image.data[4 * i + 3] = 255;
-  }}
-  canvas.getContext("2d").putImageData(image, 0, 0);
-}}
-</script>
-</html>
-)";
-
-std::string html_text(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<' || c == '&')
-      out += c == '<' ? "&lt;" : "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string worst_page(const Evaluation& e, const Split& split, const std::string& title) {
+std::string worst_page(const Evaluation& e, const Split& split, const std::string& summary,
+    const std::string& command) {
   const ImageShape shape = split.image();
-  std::string figures;
+  nlohmann::ordered_json worst = {{"summary", summary}, {"channels", shape.channels},
+      {"rows", shape.height}, {"columns", shape.width}, {"items", nlohmann::ordered_json::array()}};
   for (const Evaluation::Item& item : e.worst) {
-    const Split one = slice(split, item.index, item.index + 1);
-    figures +=
-        fmt::format("<figure><canvas width={} height={} data-pixels=\"", shape.width, shape.height);
-    for (const uint8_t byte : one.images.to_vector<uint8_t>())
-      figures += fmt::format("{:02x}", byte);
-    figures += fmt::format(
-        "\"></canvas><figcaption>item {}<br>label {}, read as {}<br>loss {}"
-        "</figcaption></figure>\n",
-        item.index, item.label, item.read_as, two_places(item.loss));
+    std::string pixels;  // as hexadecimal bytes, [C, H, W]
+    for (const uint8_t byte : slice(split, item.index, item.index + 1).images.to_vector<uint8_t>())
+      pixels += fmt::format("{:02x}", byte);
+    worst["items"].push_back({{"item", item.index}, {"label", item.label},
+        {"read_as", item.read_as}, {"loss", item.loss}, {"pixels", std::move(pixels)}});
   }
-  return fmt::format(kWorstPage, html_text(escaped(title)), figures);
+  return profiler::html_report({.title = "mnist eval", .command = command, .worst = worst.dump()});
 }
 
 }  // namespace sinter::mnist

@@ -59,7 +59,8 @@ void add_json(nlohmann::ordered_json& object, const Evaluation& evaluation);
 std::string class_table(const Evaluation& evaluation);
 std::string confusion_table(const Evaluation& evaluation);
 std::string worst_lines(const Evaluation& evaluation);
-// The worst items as a page of HTML that needs no network, with their images; `title`: plain text.
-std::string worst_page(const Evaluation& evaluation, const Split& split, const std::string& title);
+// The worst items as a page of HTML that needs no network, with their images.
+std::string worst_page(const Evaluation& evaluation, const Split& split, const std::string& summary,
+    const std::string& command);
 
 }  // namespace sinter::mnist

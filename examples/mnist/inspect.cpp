@@ -41,6 +41,7 @@ int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
       {.title = fmt::format("{}   {}   batch {}   {}", flags.model.describe(), flags.model.dtype,
            batch.labels.numel(), flags.optimizer.optimizer),
           .command = common.command,
+          .rules = capture::RuleSet(flags.mode.rules),
           .image = {image.channels, image.height, image.width}});
   if (inspect.text) {
     out.result_text(opened.text());

@@ -79,13 +79,14 @@ TEST(Blame, AWrongKernelIsExitCode7) {
   cli::Output out(common);
   cli::CompareRun compare_run{common, fusion, flags, out, "compare", "mlp", "mlp"};
   compare_run.comparison.step = &step;
+  compare_run.inputs = batch;
   const auto launch = [](const Call& call) {
     launch_op(call);
     if (&call.op == &kLinearActOp && call.out[0].numel() > 3) call.out[0].data<float>()[3] += 1;
   };
   testing::internal::CaptureStdout();
   const std::string message =
-      message_of([&] { compare_run.blame(batch, {.launch = launch}); }, Error::Kind::check);
+      message_of([&] { compare_run.blame({.launch = launch}); }, Error::Kind::check);
   expect_facts(testing::internal::GetCapturedStdout(), {"linear_act", "EXCEEDS", "verdict cpu"});
   expect_facts(message, {"compare: cpu fused: %", " linear_act is wrong: result 0 [0, 3], error ",
                             "rule linear_act", "hint: --rules=-linear_act goes without it"});

@@ -172,7 +172,7 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
       << table;
 
   std::map<std::string, Json> in_json;
-  for (const Json& row : json["table"]) {
+  for (const Json& row : json["rows"]) {
     if (row["in_table"]) in_json[row["name"]] = row;
   }
   EXPECT_TRUE(in_json.contains("gather_batch"));
@@ -218,10 +218,10 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
         {"Total us", "CPU total"}, {"p95", "p95"}, {"Disp", "Disp"}, {"Calls", "Calls"},
         {"MFLOP", "MFLOP"}, {"kB", "kB"}, {"FLOP/B", "FLOP/B"}, {"%roof", "%roof"},
         {"Pred us", "Pred"}, {"xpred", "xpred"}, {"Verdict", "Verdict"}};
-    for (const auto& [on_page, in_table] : same) {
+    for (const auto& [on_page, in_table] : same) {  // a column that no row knows is not drawn
       std::string wanted = row[in_table];
       if (wanted.ends_with("us")) wanted.resize(wanted.size() - 2);
-      EXPECT_EQ(page[on_page], wanted) << page["Name"] << " " << on_page;
+      EXPECT_EQ(no_dash(page[on_page]), no_dash(wanted)) << page["Name"] << " " << on_page;
     }
     EXPECT_EQ(no_dash(page["Flags"]), row["Flags"]) << page["Name"];
   }

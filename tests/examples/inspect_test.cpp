@@ -46,9 +46,9 @@ void expect_opened(const InspectCase& c, bool look) {
   for (const char* part : {"eager: ", "fused: ", "formula ", "in      ", "when the loss is known"})
     EXPECT_TRUE(has(walk.out, part)) << part << walk.out;
   if (!look) return;
-  for (const int width : {600, 1200, 3840}) {
+  for (const int width : {420, 768, 1280, 3840}) {
     const test::Opened opened = open_page(folder, "step.html", "step_page.js", width);
-    EXPECT_TRUE(has(opened.dom, "data-selfcheck=\"ok: eager ")) << opened.log;
+    EXPECT_TRUE(has(opened.dom, "data-selfcheck=\"ok: ops ")) << opened.log;
     EXPECT_TRUE(has(opened.dom, "data-test=\"as the data say\""))
         << opened.dom.substr(opened.dom.find("data-test"), 600);
     EXPECT_FALSE(opened.said_something()) << opened.log;
@@ -64,6 +64,32 @@ TEST(Inspect, OpensEachModelOnSimt) {
 TEST(Inspect, ThePageIsWalkedThroughByKeys) {
   if (browser().empty()) GTEST_SKIP() << "no chromium";
   for (const int i : {0, 2, 4}) expect_opened(kInspectCases[i], true);
+}
+
+// The page's switches, for all rules, none, and one or two of them.
+TEST(Inspect, SwitchesCountWhatCompareCounts) {
+  for (const int i : {0, 2, 4}) {
+    SCOPED_TRACE(kInspectCases[i].name);
+    const Words words = kInspectSmall + kInspectCases[i].words + Words{"--batch", "4", "--json"};
+    const Program program;
+    const Json switches = Json::parse(program.run(words).out)["switches"];
+    const size_t rules = switches["names"].size(), all = (size_t{1} << rules) - 1;
+    for (const size_t off : {size_t{0}, all, size_t{1}, size_t{1} << (rules - 1), size_t{3}}) {
+      std::string set = switches["set"];
+      for (size_t r = 0; r < rules; ++r) {
+        if (off >> r & 1) set += ",-" + switches["names"][r].get<std::string>();
+      }
+      SCOPED_TRACE(set);
+      Words compare = words + Words{"--rules", set, "--rounds", "1", "--steps", "1"};
+      compare[0] = "compare";
+      const Json counted = Json::parse(program.run(compare).out);
+      const Json opened = Json::parse(program.run(words + Words{"--rules", set}).out);
+      const Json& wanted = switches["counts"][all & ~off];
+      EXPECT_EQ(wanted[0], counted["launches"]["fused"]);
+      EXPECT_EQ(wanted[1], counted["bytes"]["fused"]);
+      EXPECT_EQ(wanted[2], opened["steps"][1]["arena_bytes"]);
+    }
+  }
 }
 
 TEST(Inspect, JsonIsTheWalkAndNoPageIsWrittenOverUnasked) {

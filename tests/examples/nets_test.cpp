@@ -199,8 +199,8 @@ TEST(MnistImages, ColourTrainsEvaluatesAndPredicts) {
     const json read = json_of(program, {"eval", "--worst", "3", "--html", "w.html", "--force"});
     EXPECT_GT(read["accuracy"], 0.9);
     const std::string page = Program::text(program.folder() / "w.html");
-    expect_facts(page, {"<canvas width=8 height=9 data-pixels=\"", "label ", "<!doctype html>"});
-    EXPECT_FALSE(has(page, "http"));
+    expect_facts(page, {"\"channels\":3,\"rows\":9,\"columns\":8,\"items\":[{\"item\":"});
+    EXPECT_FALSE(has(page, "https:"));
     EXPECT_EQ(program.run({"predict", "--index", "1"}).status, 0);
     const json all_read = json_of(program, {"predict", "x.npy"});
     EXPECT_EQ(all_read["predictions"].size(), 240u);

@@ -108,16 +108,37 @@ TEST_F(ProfileFiles, HtaFindsEveryOpOfTheCpuTrace) {
   EXPECT_EQ(found, expected);
 }
 
-TEST_F(ProfileFiles, ThePageFitsItsWindowAndTakesKeys) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium";
-  for (const int width : {600, 1200, 3840}) {
-    const test::Opened opened =
-        open_page(program->folder(), "run/profile.html", "report_page.js", width);
+void expect_page_fits(const Program& program, const std::string& page) {
+  for (const int width : {420, 768, 1280, 3840}) {
+    const test::Opened opened = open_page(program.folder(), page, "report_page.js", width);
     EXPECT_TRUE(has(opened.dom, "data-selfcheck=\"ok: rows ")) << opened.log;
     EXPECT_TRUE(has(opened.dom, "data-test=\"all is there\""))
         << opened.dom.substr(opened.dom.find("data-test"), 600);
     EXPECT_FALSE(opened.said_something()) << opened.log;
   }
+}
+TEST_F(ProfileFiles, ThePageFitsItsWindowAndTakesKeys) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium";
+  expect_page_fits(*program, "run/profile.html");
+}
+
+// Both modes and the opened step on one page of at most 3 MiB.
+TEST(Compare, ThePageHoldsTheOpenedStep) {
+  const Program program;
+  const Result result = program.run({"compare", "-q", "--data", "synthetic", "--limit", "64",
+      "--threads", "1", "--device", "cpu", "--hidden", "16", "--batch", "4", "--rounds", "2",
+      "--steps", "2", "--profile=html", "-o", "both"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::string page = Program::text(program.folder() / "both.html");
+  EXPECT_LE(page.size(), size_t{3} << 20);
+  const std::string begin = "id=\"data\">";
+  const size_t from = page.find(begin) + begin.size(), to = page.find("</script>", from);
+  const Json data = Json::parse(page.substr(from, to - from));
+  EXPECT_EQ(data["profiles"].size(), 2u);
+  EXPECT_EQ(data["timelines"].size(), 2u);
+  EXPECT_EQ(data["opened"]["schema"], "sinter.inspect/1");
+  EXPECT_EQ(data["opened"]["steps"][1]["launches"], data["profiles"][1]["steps"][0]["launches"]);
+  if (!browser().empty()) expect_page_fits(program, "both.html");
 }
 
 TEST(Bench, MapsASweepAndRefusesTheEmulator) {

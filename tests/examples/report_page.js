@@ -19,10 +19,13 @@ for (const [id] of kViews) {
   }
 }
 open('summary');
-const title = () => document.querySelectorAll('#view-summary th')[0];
-enter(title());
-expect('sorted', title().getAttribute('aria-sort'), 'descending');
-expect('the focus', document.activeElement === title(), true);
+for (const e of document.querySelectorAll('#view-summary .scroll')) {
+  if (innerWidth >= 1280 && e.scrollWidth > e.clientWidth) wrong.push('a column is cut');
+}
+const first = () => document.querySelectorAll('#view-summary th')[0];
+enter(first());
+expect('sorted', first().getAttribute('aria-sort'), 'descending');
+expect('the focus', document.activeElement === first(), true);
 const frames = () => document.querySelectorAll('#view-flame svg g').length, before = frames();
 enter([...document.querySelectorAll('#view-flame svg g')].at(-1));
 expect('frames after Enter are fewer', frames() < before, true);

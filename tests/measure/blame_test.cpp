@@ -257,7 +257,7 @@ TEST(Blame, LeavesTheStepAsItIs) {
   const std::vector<float> before = training.net.parameters()[0].to_vector<float>();
   blame_of(program, kCpu);
   EXPECT_EQ(training.net.parameters()[0].to_vector<float>(), before);
-  test::expect_error(Error::Kind::shape, {"blame: 1 inputs given; the step has 2"},
+  test::expect_error(Error::Kind::shape, {"step walk: 1 inputs given; the step has 2"},
       [&] { blame(program.graph, {batch[0]}); });
 }
 

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "measure/rule_switches.h"
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
 
@@ -19,17 +21,21 @@ struct Opened {
   Training training;
   capture::Step step;
   Tensors in;
+  capture::RuleSet rules;
   Json json;
 
-  explicit Opened(const TrainOptions& o, const char* rules = "all")
+  explicit Opened(const TrainOptions& o, const char* rule_set = "all")
       : options(o),
         training(o),
-        step(training.function(), training.step_options(rules)),
-        in(batch_of(o, 6, 3)) {
+        step(training.function(), training.step_options(rule_set)),
+        in(batch_of(o, 6, 3)),
+        rules(rule_set) {
     for (int i = 0; i < 2; ++i) step(in);
     json = Json::parse(opened().json());
   }
-  Inspection opened() const { return Inspection(*step.captured(), in, {.passes = 2}); }
+  Inspection opened() const {
+    return Inspection(*step.captured(), in, {.rules = rules, .passes = 2});
+  }
 };
 
 // Every figure of a step is its graph's.
@@ -170,12 +176,41 @@ TEST(Inspect, TheTextWalksThroughEveryOp) {
     EXPECT_LE(end - begin, 100u) << text.substr(begin, end - begin);
 }
 
+// Rules interact, so each choice of them is captured anew, as a program with --rules would.
+TEST(Inspect, SwitchesCountWhatAStepOfTheseRulesCounts) {
+  const Opened opened({.sizes = {20, 16, 10}, .clip = 1});
+  const Json& switches = opened.json["switches"];
+  const auto names = switches["names"].get<std::vector<std::string>>();
+  ASSERT_GE(names.size(), 4u);
+  ASSERT_LE(names.size(), RuleSwitches::kMost);
+  ASSERT_EQ(switches["counts"].size(), size_t{1} << names.size());
+  std::set<Json> different;
+  for (size_t choice = 0; choice < switches["counts"].size(); ++choice) {
+    std::string rules = switches["set"];
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (!(choice >> i & 1)) rules += ",-" + names[i];
+    }
+    SCOPED_TRACE(rules);
+    Training training(opened.options);
+    capture::Step step(training.function(), training.step_options(rules.c_str()));
+    for (int i = 0; i < 2; ++i) step(opened.in);
+    const capture::Graph& graph = step.captured()->fused.graph;
+    Cost cost;
+    for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
+    const Json counts = {graph.launches(), cost.bytes(), step.captured()->executor->plan().bytes};
+    EXPECT_EQ(switches["counts"][choice], counts);
+    different.insert(counts);
+  }
+  EXPECT_GT(different.size(), names.size());
+  EXPECT_TRUE(Opened({.sizes = {20, 16, 10}}, "none").json["switches"].is_null());
+}
+
 TEST(Inspect, ThePageHoldsTheJsonAndAsksForNothing) {
   const Opened opened({.sizes = {20, 16, 10}});
   const Inspection inspection = opened.opened();
   const std::string page = inspection.page(), begin = "id=\"data\">";
   const size_t from = page.find(begin) + begin.size(), to = page.find("</script>", from);
-  EXPECT_EQ(Json::parse(page.substr(from, to - from)), Json::parse(inspection.json()));
+  EXPECT_EQ(Json::parse(page.substr(from, to - from))["opened"], Json::parse(inspection.json()));
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
   EXPECT_EQ(page.find("https:"), std::string::npos);
 }

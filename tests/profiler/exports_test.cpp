@@ -340,7 +340,30 @@ TEST_F(Files, ThePageDrawsAllItHolds) {
                               "/page.html >" + folder + "/said 2>&1";
   std::system(command.c_str());
   EXPECT_EQ(text_of(folder + "/said"),
-      "ok: rows 7, dots and rows left out 7, rows compared 1, cells 1\n");
+      "ok: rows 7, dots and rows left out 7, slices 14, rows compared 1, cells 1\n");
+}
+
+// A step's calls lie inside each other, and on a card its kernels have a lane of their own.
+TEST(TypicalStep, IsOneStepCallByCall) {
+  for (const Report& report : {cpu_report(), device_report()}) {
+    const StepCalls calls = report.typical_step();
+    EXPECT_EQ(double(calls.ns), median(report.step_ns()));
+    std::vector<std::string> lanes{"host"};
+    if (report.device != kCpu) lanes.push_back("device");
+    EXPECT_EQ(calls.lanes, lanes);
+    std::vector<StepCalls::Slice> open;  // by depth
+    for (const StepCalls::Slice& slice : calls.slices) {
+      EXPECT_LE(slice.t0 + slice.ns, calls.end);
+      if (slice.lane > 0) continue;
+      ASSERT_LE(size_t(slice.depth), open.size());
+      open.resize(size_t(slice.depth));
+      if (!open.empty()) {
+        EXPECT_GE(slice.t0, open.back().t0) << slice.name;
+        EXPECT_LE(slice.t0 + slice.ns, open.back().t0 + open.back().ns) << slice.name;
+      }
+      open.push_back(slice);
+    }
+  }
 }
 
 // So many values are no argument list for JavaScript.

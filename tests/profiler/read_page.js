@@ -44,7 +44,8 @@ global.document = {
   getElementById: byId
 };
 global.window = {
-  addEventListener() {}
+  addEventListener() {},
+  matchMedia: () => global.window
 };
 global.location = {
   hash: ''
