@@ -3,10 +3,13 @@
 // and BASE_fused.*. Used by every program that profiles.
 #pragma once
 
+#include <array>
+#include <cmath>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/fields.h"
 #include "profiler/report.h"
 
 namespace sinter::profiler {
@@ -35,12 +38,20 @@ struct ComparedRow {
   Estimate ratio() const;
   // "2.56x [2.49,2.62]", or why there is no factor: "no difference", "unchanged", "-".
   std::string ratio_text() const;
+  // Of a page, and of --json.
+  SINTER_FIELD_LIST(fused, eager, verdict,
+      named("launches", written(std::array{eager_launches, fused_launches})),
+      named("self_us", written(std::array{eager_time(), fused_time()})),
+      named("ratio", written(ratio())),
+      named("bytes", written(std::array{eager_bytes, fused_bytes})), row, from,
+      named("shown", written(ratio_text())))
 };
 struct Comparison {
   std::string headline{};  // "1402 -> 1157 us = 1.21x [1.19,1.23]"
   std::vector<ComparedRow> rows{};
   std::vector<std::string> expected_saving{};  // lines
   std::string summary{};                       // lines: where the time went, what was counted
+  SINTER_FIELD_LIST(headline, summary, rows, expected_saving)
 };
 
 struct Exports {
@@ -73,13 +84,22 @@ Profile profile_of(const Report& report, const RunFacts& run);
 // Fused against eager over batch x hidden.
 struct SweepCell {
   int64_t batch = 0, hidden = 0;
-  double eager_us = 0, fused_us = 0;
+  double eager_us = 0, fused_us = 0;  // 0: not measured
   Estimate ratio{};
+  SINTER_FIELD_LIST(batch, hidden, named("eager_us", written(known(eager_us))),
+      named("fused_us", written(known(fused_us))),
+      named("ratio", written(ratio.known(ratio.value))), written(ratio.known(ratio.low)),
+      written(ratio.known(ratio.high)),
+      named("shown", written(ratio.is_shown() ? times_text(ratio) : "")))
+
+ private:
+  static double known(double x) { return x > 0 ? x : NAN; }
 };
 struct Sweep {
   std::string title{}, crossover{};
   std::vector<int64_t> batch{}, hidden{};
   std::vector<SweepCell> cells{};
+  SINTER_FIELD_LIST(title, crossover, batch, hidden, cells)
 };
 
 // The HTML report; each part may be missing.
@@ -91,8 +111,6 @@ struct HtmlParts {
   const Sweep* sweep = nullptr;
 };
 std::string html_report(const HtmlParts& parts);
-// As a JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string json_text(std::string_view text);
 // A page's template with its data, a JSON text, where its mark stands.
 std::string fill_page(std::string page, std::string json);
 
