@@ -27,8 +27,7 @@ int run_diff(const std::vector<std::string>& inputs, cli::Output& out) {
   const profiler::Profile a = profiler::read_profile(read_text(inputs[0]), inputs[0]);
   const profiler::Profile b = profiler::read_profile(read_text(inputs[1]), inputs[1]);
   out.result_text(profiler::diff(a, b, cli::table_width()));
-  out.json({{"schema", "sinter.diff/1"}, {"a", inputs[0]}, {"b", inputs[1]},
-      {"text", profiler::diff(a, b)}});
+  out.json("sinter.diff/1", {{"a", inputs[0]}, {"b", inputs[1]}, {"text", profiler::diff(a, b)}});
   return 0;
 }
 

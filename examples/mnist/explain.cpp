@@ -74,14 +74,13 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   if (wanted.empty()) {
     for (const GlossaryEntry& entry : entries) out.result_text(join(entry.words) + "\n");
     out.result_text("and every op and rule by its name: softmax_xent\n");
-    out.json({{"schema", "sinter.explain/1"}, {"words", known}});
+    out.json("sinter.explain/1", {{"words", known}});
     return 0;
   }
   // A row of a table may bear the op's role: "matmul(wgrad)".
   if (const OpDef* op = find_op(wanted.substr(0, wanted.find('('))); op && !found) {
     out.result_text(cat(op->text(), "\n", text_of(*op), "\n"));
-    out.json({{"schema", "sinter.explain/1"}, {"words", Json::array({op->text()})},
-        {"text", text_of(*op)}});
+    out.json("sinter.explain/1", {{"words", Json::array({op->text()})}, {"text", text_of(*op)}});
     return 0;
   }
   if (!found) {
@@ -91,7 +90,7 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
         nearest.empty() ? "mnist explain lists all words" : "nearest is " + nearest);
   }
   out.result_text(cat(join(found->words), "\n", found->text, "\n"));
-  out.json({{"schema", "sinter.explain/1"}, {"words", found->words}, {"text", found->text}});
+  out.json("sinter.explain/1", {{"words", found->words}, {"text", found->text}});
   return 0;
 }
 
