@@ -5,11 +5,9 @@
 // stands for. Times are those of a captured graph of repetitions; data is random.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "core/device/cuda_graph.h"
 #include "core/device/kept_choices.h"
-#include "core/error.h"
+#include "core/json.h"
 #include "core/rng.h"
 #include "measure/calibrate.h"
 #include "ops/fused/fused.h"
@@ -61,9 +59,9 @@ constexpr Product kProducts[] = {{"8192^3 bf16", DType::bf16, 8192, 8192, 8192, 
     {"dw_up", DType::bf16, 3072, 768, 8192, true, false},
     {"dw_down", DType::bf16, 768, 3072, 8192, true, false}};
 
-nlohmann::json constants(Device device) {
+Json constants(Device device) {
   const profiler::Roofs r = measure::calibrate(device);
-  nlohmann::json us;
+  Json us;
   set_allow_tf32(true);
   for (const auto& [name, dtype, m, n, k, trans_a, trans_b] : kProducts) {
     const auto matrix = [&](int64_t rows, int64_t cols, bool trans) {
@@ -78,8 +76,8 @@ nlohmann::json constants(Device device) {
       {"floor_ns", r.floor_ns}, {"node_gap_ns", r.node_gap_ns}, {"products_us", us}};
 }
 
-nlohmann::json rows(Device device) {
-  nlohmann::json all = nlohmann::json::array();
+Json rows(Device device) {
+  Json all = Json::array();
   for (const auto& [dtype, tf32, name] : {std::tuple(DType::f32, false, "f32"),
            {DType::f32, true, "tf32"}, {DType::bf16, false, "bf16"}}) {
     set_allow_tf32(tf32);
@@ -113,9 +111,9 @@ int main() {
     const sinter::Device device = sinter::Device::parse("cuda");
     sinter::set_keep_choices(false);  // the times of this run are wanted
     sinter::set_choice_rule(sinter::ChoiceRule::measured);
-    nlohmann::json all = sinter::constants(device);
+    sinter::Json all = sinter::constants(device);
     all["rows"] = sinter::rows(device);
-    fmt::print("{}\n", all.dump(1));
+    fmt::print("{}\n", sinter::json_text(all, 1));
   } catch (const sinter::Error& error) {
     fmt::print(stderr, "gpu_epilogues: {}\n", error.what());
     return 1;

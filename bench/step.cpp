@@ -12,11 +12,11 @@
 #include <algorithm>
 #include <deque>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "bench/harness.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/denormal.h"
+#include "core/json.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
 #include "measure/comparison.h"
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
   for (int64_t round = 0; round < rounds; ++round) {
     for (Case& c : cases) c.time(steps, device);
   }
-  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  Json out = Json::array();
   for (Case& c : cases) {
     std::ranges::sort(c.times);
     const double median = c.times[c.times.size() / 2];
@@ -125,7 +125,7 @@ int run(int argc, char** argv) {
           1e6 * double(c.batch) / median);
     }
   }
-  const std::string text = (out.size() == 1 ? out[0] : out).dump(1) + "\n";
+  const std::string text = json_text(out.size() == 1 ? out[0] : out, 1) + "\n";
   if (json == "-") {
     fmt::print("{}", text);
   } else if (!json.empty()) {

@@ -5,6 +5,7 @@ set(to "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${include_dir}/sinter")
 string(REPLACE ";" "|" any_folder "${folders}")
 foreach(folder ${folders})
   file(GLOB_RECURSE headers RELATIVE ${source} ${source}/${folder}/*.h)
+  list(REMOVE_ITEM headers core/json.h)  # names a library that a user need not have
   foreach(header ${headers})
     file(READ ${source}/${header} text)
     string(REGEX REPLACE "#include \"((${any_folder})/[^\"]*)\"" "#include <sinter/\\1>"

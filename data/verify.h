@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/fields.h"
 #include "data/dataset.h"
 
 namespace sinter {
@@ -17,6 +18,7 @@ struct DataReport {
   struct File {
     std::string path, kind;  // "images 60000 x 28 x 28", "labels 60000"
     std::string crc;         // published, differs (from MNIST's), not checked
+    SINTER_FIELD_LIST(path, kind, named("crc32", crc))
   };
   struct Set {
     std::string name;             // train (val with it), test
@@ -27,6 +29,9 @@ struct DataReport {
     double class_means = 0;  // share of images nearest to the mean of their own class (of train)
     double wanted = 0;       // more than this: twice the share of the most frequent label
     int64_t size() const;
+    SINTER_FIELD_LIST(named("set", name), named("images", written(size())), named("labels", counts),
+        named("pixel_min", darkest), named("pixel_mean", mean), named("pixel_max", brightest),
+        blank, repeated, class_means, wanted)
   };
   std::string name;
   std::vector<File> files;
@@ -34,6 +39,8 @@ struct DataReport {
   int64_t shared = 0;   // test images that stand in train, too
   bool sorted = false;  // by label, the training images in their file
   std::string failed;   // "data: labels do not belong to images: ..", or ""
+  SINTER_FIELD_LIST(named("data", name), files, sets, named("sorted_by_label", sorted), shared,
+      named("ok", written(failed.empty())))
 };
 
 // `options` as for load_dataset; val and limit do not count.

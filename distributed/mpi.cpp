@@ -1,13 +1,12 @@
 #include "distributed/mpi.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <limits>
 #include <thread>
 
+#include "core/device/library.h"
 #include "core/error.h"
 #include "distributed/mpi_calls.h"
 
@@ -23,19 +22,20 @@ using Requests = std::vector<MpiRequest>;
 constexpr std::chrono::seconds kGrace{2};
 
 struct MpiLibrary {
-  const MpiCalls* calls;
+  const MpiCalls* calls = nullptr;
   std::string why;  // there are none
 };
 // The loader finds it by the program's RUNPATH: sinter_module() in cmake/SinterLibrary.cmake.
 const MpiLibrary& mpi_library() {
-  static const MpiLibrary library = [] {
-    const void* calls = nullptr;
+  static const MpiLibrary found = [] {
+    MpiLibrary mpi;
     // Global: plugins of some builds of Open MPI look for its names there.
-    void* const handle = dlopen("libsinter_mpi.so", RTLD_NOW | RTLD_GLOBAL);
-    if (handle) calls = dlsym(handle, "sinter_mpi_calls");
-    return MpiLibrary{static_cast<const MpiCalls*>(calls), calls ? "" : dlerror()};
+    Library library({"libsinter_mpi.so"}, "", true);
+    library.find("sinter_mpi_calls", mpi.calls);
+    mpi.why = library.why();
+    return mpi;
   }();
-  return library;
+  return found;
 }
 
 void check_mpi(int status, const char* what) {

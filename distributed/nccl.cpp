@@ -3,8 +3,6 @@
 #include "core/error.h"
 
 #if SINTER_HAS_CUDA
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "core/device/cuda_stream.h"
 #include "core/device/launch_hook.h"
 #include "core/device/launch_log.h"
+#include "core/device/library.h"
 #endif
 
 namespace sinter::distributed {
@@ -24,26 +23,17 @@ using cuda::api;
 const Nccl* nccl_of_test = nullptr;
 
 const Nccl* find_nccl(std::string* why) {
-  struct Library {
-    Nccl table;
-    std::string why;
-  };
-  static const Library& library = *new Library([] {
-    Library l;
-    void* handle = cuda::open_library("libnccl.so.2", &l.why);
-    if (!handle) return l;
-    const char* missing = nullptr;
-#define SINTER_FIND(result, name, ...)                                           \
-  l.table.name = reinterpret_cast<decltype(l.table.name)>(dlsym(handle, #name)); \
-  if (!l.table.name) missing = #name;
+  static Nccl table;
+  static const std::string& problem = *new std::string([] {
+    Library library({"libnccl.so.2"}, SINTER_CUDA_LIBRARY_DIR);
+#define SINTER_FIND(result, name, ...) library.find(#name, table.name);
     SINTER_NCCL_CALLS(SINTER_FIND)
 #undef SINTER_FIND
-    if (missing) l.why = cat("libnccl.so.2 has no ", missing);
-    return l;
+    return library.why();
   }());
   if (nccl_of_test) return nccl_of_test;
-  *why = library.why;
-  return library.why.empty() ? &library.table : nullptr;
+  *why = problem;
+  return problem.empty() ? &table : nullptr;
 }
 
 class NcclCommunicator final : public Communicator {

@@ -4,11 +4,11 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
+#include "core/json.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
 #include "measure/inspect_picture.h"
@@ -22,7 +22,7 @@
 namespace sinter::measure {
 namespace {
 
-using InspectJson = nlohmann::ordered_json;
+using InspectJson = Json;
 using capture::Buffer, capture::Captured, capture::Graph, capture::Node, capture::Value;
 
 InspectJson page_json(const Picture& p) {
@@ -300,7 +300,7 @@ Inspection::Inspection(
   for (const Tensor& t : inputs) {
     if (!is_float(t.dtype()) && t.rank() == 1) json["labels"] = t.to_vector<int64_t>();
   }
-  json_ = json.dump(-1, ' ', false, InspectJson::error_handler_t::replace);
+  json_ = json_text(json);
 }
 
 std::string Inspection::page() const {

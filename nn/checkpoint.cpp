@@ -5,10 +5,9 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "core/device/memory.h"
-#include "core/error.h"
+#include "core/json.h"
 #include "nn/state_dict.h"
 
 namespace sinter::nn {
@@ -16,45 +15,8 @@ namespace {
 
 constexpr const char *kConfig = "sinter.config", *kState = "sinter.state",
                      *kOptim = "sinter.optim/";
-constexpr int kFormat = 1;
 constexpr size_t kMaxState = 1 << 16;
 constexpr int64_t kMany = 1'000'000'000'000'000;  // steps, rows, ..: no run has more
-
-// A field as JSON keeps it to the bit: JSON's own numbers are neither 64 bits nor exact.
-template <class T> nlohmann::ordered_json as_json(const T& value) {
-  if constexpr (std::is_same_v<T, uint64_t>) {
-    return std::to_string(value);
-  } else if constexpr (std::is_same_v<T, double>) {
-    return fmt::format("{:016x}", std::bit_cast<uint64_t>(value));
-  } else {
-    return value;
-  }
-}
-
-uint64_t unsigned_of(const nlohmann::ordered_json& json, int base) {
-  const auto text = json.get<std::string>();
-  uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value, base);
-  return value;
-}
-
-// Takes what comes near enough: whatever is not as as_json() has it shows when the state is written
-// again. Returns what is wrong with the value, or "".
-template <class T>
-std::string read_field(const std::string& key, const nlohmann::ordered_json& json, T& value) {
-  if constexpr (std::is_same_v<T, uint64_t>) {
-    value = unsigned_of(json, 10);
-  } else if constexpr (std::is_same_v<T, double>) {
-    value = std::bit_cast<double>(unsigned_of(json, 16));
-    if (!std::isfinite(value)) return cat(key, " is ", value, ", a finite number is wanted");
-  } else {
-    json.get_to(value);
-    if constexpr (std::is_same_v<T, int64_t>) {
-      if (value < 0 || value > kMany) return cat(key, " is ", value, ", allowed 0..", kMany);
-    }
-  }
-  return "";
-}
 
 // The model's tensors and the optimizer's, as the file names them.
 NamedTensors all_tensors(const Module& model, const Optimizer& optimizer) {
@@ -91,48 +53,50 @@ Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].
 
 }  // namespace
 
-std::string to_json(const TrainingState& state) {
-  nlohmann::ordered_json json = {{"format", kFormat}};
-  visit_fields(state,
-      [&](std::string_view key, const auto& value) { json[std::string(key)] = as_json(value); });
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+std::string exact_text(uint64_t value) { return std::to_string(value); }
+std::string exact_text(double value) {
+  return fmt::format("{:016x}", std::bit_cast<uint64_t>(value));
 }
+// What is no such text gives another number, which shows when the state is written again.
+std::string read_exact(const std::string& text, uint64_t& value) {
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return "";
+}
+std::string read_exact(const std::string& text, double& value) {
+  uint64_t bits = 0;
+  std::from_chars(text.data(), text.data() + text.size(), bits, 16);
+  value = std::bit_cast<double>(bits);
+  return std::isfinite(value) ? "" : cat("is ", value, ", wanted a finite number");
+}
+
+std::string to_json(const TrainingState& state) { return json_text(state); }
 
 TrainingState parse_state(const std::string& text, const std::string& file) {
   const auto damaged = [&](const std::string& facts) {
-    return Error(
-        Error::Kind::checkpoint, cat("checkpoint: damaged: ", file, "; its sinter.state ", facts));
+    return Error(Error::Kind::checkpoint,
+        cat("checkpoint: damaged: ", file, "; its sinter.state ", escaped(facts)));
   };
   if (text.size() > kMaxState)
     throw damaged(cat("has ", text.size(), " bytes, at most ", kMaxState));
+  const Json json = Json::parse(text, nullptr, false);
   TrainingState state;
-  std::string wrong;
+  if (const Json format = json.is_object() && json.contains("format") ? json["format"] : Json();
+      format.is_number_integer() && format > TrainingState::kFormat)
+    throw Error(Error::Kind::checkpoint,
+        cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
+            json_text(format), ", this build reads up to ", TrainingState::kFormat));
   try {
-    bool fractions = false;  // we write none, and a huge one converted to an integer is undefined
-    const nlohmann::ordered_json json = nlohmann::ordered_json::parse(text,
-        [&](int, nlohmann::ordered_json::parse_event_t event, const nlohmann::ordered_json& value) {
-          fractions |=
-              event == nlohmann::ordered_json::parse_event_t::value && value.is_number_float();
-          return true;
-        });
-    if (fractions) throw damaged("is not as sinter writes it");
-    const auto format = json.at("format").get<int64_t>();
-    if (format > kFormat)
-      throw Error(Error::Kind::checkpoint,
-          cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
-              format, ", this build reads up to ", kFormat));
-    visit_fields(state, [&](std::string_view name, auto& value) {
-      const std::string key(name), problem = read_field(key, json.at(key), value);
-      if (!problem.empty()) wrong = problem;
-    });
-  } catch (const nlohmann::ordered_json::exception& error) {
-    const std::string_view what =
-        error.what();  // "[json.exception.out_of_range.403] key 'step' not found"
-    throw damaged(cat("is not one: ", escaped(what.substr(what.find(']') + 1, 200))));
+    read_json(json, state, "state");
+  } catch (const Error& error) {
+    throw damaged("is not one: " + error.message());
   }
-  if (wrong.empty() && (state.threads < 1 || state.threads > 4096))
-    wrong = cat("threads is ", state.threads, ", allowed 1..4096");
-  if (!wrong.empty()) throw damaged("is out of range: " + wrong);
+  visit_fields(state, [&]<class T>(std::string_view key, const T& value) {
+    if constexpr (std::is_same_v<T, int64_t>) {
+      const int64_t low = key == "threads" ? 1 : 0, high = key == "threads" ? 4096 : kMany;
+      if (value < low || value > high)
+        throw damaged(cat("is out of range: ", key, " is ", value, ", allowed ", low, "..", high));
+    }
+  });
   if (to_json(state) != text) throw damaged("is not as sinter writes it");
   return state;
 }

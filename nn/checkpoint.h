@@ -18,13 +18,26 @@
 #include <utility>
 #include <vector>
 
+#include "core/fields.h"
 #include "nn/module.h"
 #include "nn/optim.h"
 #include "nn/safetensors.h"
 
 namespace sinter::nn {
 
+// A number as the file keeps it, to the bit: for most readers of JSON a number is neither 64 bits
+// nor exact. An integer is its digits, a fraction the 16 digits of its bits.
+std::string exact_text(uint64_t value);
+std::string exact_text(double value);
+std::string read_exact(const std::string& text, uint64_t& value);  // what is wrong, or ""
+std::string read_exact(const std::string& text, double& value);
+template <class T> auto exact(T& value) {
+  return through([&value] { return exact_text(value); },
+      [&value](const auto& text) { return read_exact(text, value); });
+}
+
 struct TrainingState {
+  static constexpr int kFormat = 1;
   // Batches consumed, not prefetched. `epoch` epochs are closed (evaluated, reported), `batch`
   // batches of the next one are done; batch may be all of them: then the epoch is still to be
   // closed. `ended`: the run did all its steps, whether or not the last epoch was whole.
@@ -48,9 +61,10 @@ struct TrainingState {
   // What measuring kept unfused, per capture: rule and first node of the group.
   std::vector<std::set<std::pair<std::string, int>>> unfused = {};
   // In the order of the JSON.
-  SINTER_FIELDS(TrainingState, step, epoch, batch, ended, rng_seed, rng_offset, optimizer_step,
-      loss_sum, loss_rows, last_loss, last_good_loss, best, patience, window_loss, window_rows,
-      flat_steps, events, data, data_crc, device, mode, threads, build, unfused)
+  SINTER_FIELD_LIST(named("format", written(kFormat)), step, epoch, batch, ended, exact(rng_seed),
+      rng_offset, optimizer_step, exact(loss_sum), loss_rows, exact(last_loss),
+      exact(last_good_loss), exact(best), patience, exact(window_loss), window_rows, flat_steps,
+      events, data, exact(data_crc), device, mode, threads, build, unfused)
 };
 std::string to_json(const TrainingState& state);
 // `file` is for messages. Throws unless `text` is what to_json() gives for some state in range.

@@ -8,10 +8,10 @@
 #include <fstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
 #include "core/file_start.h"
+#include "core/json.h"
 #include "nn/crc32.h"
 #include "nn/safetensors_header.h"
 #include "ops/ops.h"
@@ -156,7 +156,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
   for (const auto& [_, t] : sorted) crc = crc32(t.raw(), size_t(bytes_of(t)), crc);
   metadata[kCrcKey] = fmt::format("{:08x}", crc);
 
-  nlohmann::ordered_json header;
+  Json header;
   header["__metadata__"] = metadata;
   int64_t offset = 0;
   for (const auto& [name, t] : sorted) {
@@ -167,7 +167,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
         {"data_offsets", {offset, offset + bytes_of(t)}}};
     offset += bytes_of(t);
   }
-  std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string text = json_text(header);
   text.resize((8 + text.size() + 63) / 64 * 64 - 8, ' ');
   const uint64_t length = text.size();
 

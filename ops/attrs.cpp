@@ -4,13 +4,6 @@
 
 namespace sinter {
 
-std::string_view detail::next_name(std::string_view& names) {
-  const size_t end = names.find(',');
-  const std::string_view name = names.substr(0, end);
-  names.remove_prefix(end == std::string_view::npos ? names.size() : end + 2);
-  return name;
-}
-
 std::string Attrs::str() const {
   if (!type_) return "";
   const Attrs defaults = type_->defaults();

@@ -16,44 +16,21 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/fields.h"
 #include "core/shape.h"
 
 namespace sinter {
 
-// The fields of an attribute struct, all of them, after their declaration.
-#define SINTER_FIELDS(Struct, ...)                              \
-  bool operator==(const Struct&) const = default;               \
-  static constexpr std::string_view field_names = #__VA_ARGS__; \
-  auto fields() { return std::tie(__VA_ARGS__); }               \
-  auto fields() const { return std::tie(__VA_ARGS__); }
-
 // A struct says which fields it has by SINTER_FIELDS. The == must be A's own: one inherited from a
 // base would not see A's members.
-template <class A>
-concept HasFields = requires(const A& a) {
-  a.fields();
-  A::field_names;
-};
 template <class A>
 concept AttrStruct =
     HasFields<A> && std::convertible_to<decltype(&A::operator==), bool (A::*)(const A&) const> &&
     std::is_trivially_copyable_v<A> && std::default_initializable<A>;
-
-namespace detail {
-// The first name of "dim, begin, end", which it takes off.
-std::string_view next_name(std::string_view& names);
-}  // namespace detail
-
-// f("dim", a.dim), f("begin", a.begin), .. All that is done with fields goes through it.
-template <class A, class F> void visit_fields(A& a, F&& f) {
-  std::string_view names = std::remove_const_t<A>::field_names;
-  std::apply([&](auto&... value) { (f(detail::next_name(names), value), ...); }, a.fields());
-}
 
 // Value <-> text for the field types: int64_t, double, bool, Dims, and enums whose array of names,
 // names_of(E) or enum_names(E), ADL finds. parse_value returns false if the text is no such value,
@@ -67,24 +44,11 @@ bool parse_value(std::string_view text, double& value);
 bool parse_value(std::string_view text, bool& value);
 bool parse_value(std::string_view text, Dims& value);
 
-namespace detail {
-template <class E> constexpr decltype(auto) names_in(E value) {
-  if constexpr (requires { names_of(value); }) {
-    return names_of(value);
-  } else {
-    return enum_names(value);
-  }
+template <NamedEnum E> std::string print_value(E value) {
+  return std::string(names_in(value)[size_t(value)]);
 }
-}  // namespace detail
-template <class E>
-  requires std::is_enum_v<E>
-std::string print_value(E value) {
-  return std::string(detail::names_in(value)[size_t(value)]);
-}
-template <class E>
-  requires std::is_enum_v<E>
-bool parse_value(std::string_view text, E& value) {
-  const auto& names = detail::names_in(value);
+template <NamedEnum E> bool parse_value(std::string_view text, E& value) {
+  const auto& names = names_in(value);
   const auto name = std::ranges::find(names, text);
   if (name == std::end(names)) return false;
   value = static_cast<E>(name - std::begin(names));

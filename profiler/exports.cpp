@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include <zlib.h>
 
 #include "core/atomic_file.h"
-#include "core/error.h"
-#include "core/numbers.h"
+#include "core/json.h"
 #include "profiler/trace.h"
 
 namespace sinter {
@@ -51,46 +49,15 @@ std::string packed(const std::string& text) {
   return out;
 }
 
-using PageJson = nlohmann::ordered_json;
-
-PageJson page_json(const Comparison& c) {
-  PageJson rows = PageJson::array();
-  for (const ComparedRow& r : c.rows) {
-    // NaN, as the median of nothing is, is written as null.
-    rows.push_back(
-        {{"fused", r.fused}, {"row", r.row}, {"eager", r.eager}, {"ratio", r.ratio_text()},
-            {"from", r.from}, {"eager_us", r.eager_time()}, {"fused_us", r.fused_time()},
-            {"eager_launches", r.eager_launches}, {"fused_launches", r.fused_launches},
-            {"eager_bytes", r.eager_bytes}, {"fused_bytes", r.fused_bytes}});
-  }
-  return {{"headline", c.headline}, {"summary", c.summary}, {"rows", std::move(rows)},
-      {"expected_saving", c.expected_saving}};
-}
-
-PageJson page_json(const Sweep& s) {
-  PageJson cells = PageJson::array();
-  for (const SweepCell& c : s.cells) {
-    cells.push_back({{"batch", c.batch}, {"hidden", c.hidden}, {"eager_us", c.eager_us},
-        {"fused_us", c.fused_us},
-        {"ratio", c.ratio.has_interval ? PageJson(c.ratio.value) : PageJson()},
-        {"shown", c.ratio.is_shown() ? times_text(c.ratio) : ""}, {"low", c.ratio.low},
-        {"high", c.ratio.high}});
-  }
-  return {{"title", s.title}, {"crossover", s.crossover}, {"batch", s.batch}, {"hidden", s.hidden},
-      {"cells", std::move(cells)}};
-}
-
-PageJson page_json(const StepCalls& calls) {
-  PageJson slices = PageJson::array();
+Json page_json(const StepCalls& calls) {
+  Json slices = Json::array();
   for (const StepCalls::Slice& s : calls.slices)
     slices.push_back({s.lane, s.depth, s.t0, s.ns, s.name});
   return {{"step", calls.step}, {"ns", calls.ns}, {"end", calls.end}, {"lanes", calls.lanes},
       {"slices", std::move(slices)}, {"left_out", calls.left_out}};
 }
 
-PageJson parsed(const std::string& json) {
-  return json.empty() ? PageJson() : PageJson::parse(json);
-}
+Json parsed(const std::string& json) { return json.empty() ? Json() : Json::parse(json); }
 
 // The template with its data, a JSON text, where its mark stands.
 std::string fill_page(std::string page, std::string json) {
@@ -123,23 +90,18 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
 }
 
 std::string html_report(const HtmlParts& parts) {
-  PageJson data = {{"title", parts.title}, {"command", parts.command},
-      {"profiles", PageJson::array()}, {"folded", PageJson::array()},
-      {"timelines", PageJson::array()},
-      {"comparison", parts.comparison ? page_json(*parts.comparison) : PageJson()},
-      {"sweep", parts.sweep ? page_json(*parts.sweep) : PageJson()},
-      {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)}};
+  Json data = {{"title", parts.title}, {"command", parts.command}, {"profiles", Json::array()},
+      {"folded", Json::array()}, {"timelines", Json::array()}, {"comparison", Json()},
+      {"sweep", Json()}, {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)}};
+  if (parts.comparison) data["comparison"] = *parts.comparison;
+  if (parts.sweep) data["sweep"] = *parts.sweep;
   for (const Report& report : parts.reports) {
-    data["profiles"].push_back(PageJson::parse(to_json(profile_of(report, parts.run))));
+    data["profiles"].push_back(profile_of(report, parts.run));
     if (report.device.type == Device::Type::simt) continue;  // its times mean nothing
     data["folded"].push_back(folded_stacks(report));
     data["timelines"].push_back(page_json(report.typical_step()));
   }
-  return fill_page(report_page, data.dump(-1, ' ', false, PageJson::error_handler_t::replace));
-}
-
-std::string json_text(std::string_view text) {
-  return PageJson(text).dump(-1, ' ', false, PageJson::error_handler_t::replace);
+  return fill_page(report_page, json_text(data));
 }
 
 Profile profile_of(const Report& report, const RunFacts& run) {

@@ -3,10 +3,13 @@
 // and BASE_fused.*. Used by every program that profiles.
 #pragma once
 
+#include <array>
+#include <cmath>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/fields.h"
 #include "profiler/join.h"
 #include "profiler/report.h"
 
@@ -21,6 +24,7 @@ struct Comparison {
   std::vector<ComparedRow> rows{};
   std::vector<std::string> expected_saving{};  // lines
   std::string summary{};                       // lines: where the time went, what was counted
+  SINTER_FIELD_LIST(headline, summary, rows, expected_saving)
 };
 
 struct Exports {
@@ -54,13 +58,22 @@ Profile profile_of(const Report& report, const RunFacts& run);
 // Fused against eager over batch x hidden.
 struct SweepCell {
   int64_t batch = 0, hidden = 0;
-  double eager_us = 0, fused_us = 0;
+  double eager_us = 0, fused_us = 0;  // 0: not measured
   Estimate ratio{};
+  SINTER_FIELD_LIST(batch, hidden, named("eager_us", written(known(eager_us))),
+      named("fused_us", written(known(fused_us))),
+      named("ratio", written(ratio.known(ratio.value))), written(ratio.known(ratio.low)),
+      written(ratio.known(ratio.high)),
+      named("shown", written(ratio.is_shown() ? times_text(ratio) : "")))
+
+ private:
+  static double known(double x) { return x > 0 ? x : NAN; }
 };
 struct Sweep {
   std::string title{}, crossover{};
   std::vector<int64_t> batch{}, hidden{};
   std::vector<SweepCell> cells{};
+  SINTER_FIELD_LIST(title, crossover, batch, hidden, cells)
 };
 
 // The page, one HTML file (profiler/page); each part may be missing, and is not shown then.
@@ -74,7 +87,5 @@ struct HtmlParts {
   std::string opened{}, worst{};
 };
 std::string html_report(const HtmlParts& parts);
-// As a JSON string; bytes that are no UTF-8 become U+FFFD.
-std::string json_text(std::string_view text);
 
 }  // namespace sinter::profiler

@@ -11,10 +11,12 @@
 // functions.
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/fields.h"
 #include "profiler/profile.h"
 #include "profiler/stats.h"
 
@@ -59,6 +61,13 @@ struct ComparedRow {
   Estimate ratio() const;
   // "2.56x [2.49,2.62]", or why there is no factor: "no difference", "unchanged", "-".
   std::string ratio_text() const;
+  // Of a page, and of --json.
+  SINTER_FIELD_LIST(fused, eager, verdict,
+      named("launches", written(std::array{eager_launches, fused_launches})),
+      named("self_us", written(std::array{eager_time(), fused_time()})),
+      named("ratio", written(ratio())),
+      named("bytes", written(std::array{eager_bytes, fused_bytes})), row, from,
+      named("shown", written(ratio_text())))
 };
 
 struct ComparisonTable {

@@ -43,6 +43,10 @@ struct StepSample {
   int64_t profiler_ns = 0;
 
   int64_t ns() const { return t1 - t0; }
+  // Files have no time axis.
+  SINTER_FIELD_LIST(number, round,
+      named("ns", through([&] { return ns(); }, [&](auto ns) { t1 = t0 + ns; })), launches,
+      api_calls, copies, allocs, newer(profiler_ns))
 };
 
 // All calls of one op name and role (and shapes, if asked), or of one name among the scopes of
@@ -87,6 +91,17 @@ struct Row {
     return kind == ScopeKind::op || kind == ScopeKind::runtime ||
            (kind == ScopeKind::data && launches > 0);
   }
+  SINTER_FIELD_LIST(name, shapes, kind, role, made_of, named("verdict", verdict.code),
+      verdict.evidence, calls, launches, unproved, cost.flops, cost.bytes_read, cost.bytes_written,
+      self_ns, total_ns, kernel_ns,
+      named(
+          "device_ns", through([&] { return on_device ? std::optional(device_ns) : std::nullopt; },
+                           [&](auto ns) {
+                             on_device = ns.has_value();
+                             device_ns = ns.value_or(0);
+                           })),
+      pred_ns, roof, written(in_table()), newer(share), newer(typical_ns), newer(typical_total_ns),
+      newer(typical_kernel_ns), newer(flags), samples)
 };
 
 // Sum of the samples if every step that has any had taken their median.
@@ -116,6 +131,7 @@ struct Timeline {
   bool estimated = false;  // source graph: the clean step less the sum of the nodes is host_ns
 
   int64_t idle_ns() const { return data_ns + sync_ns + host_ns + gap_ns; }
+  SINTER_FIELD_LIST(window_ns, busy_ns, data_ns, sync_ns, host_ns, gap_ns)
 };
 
 // What a session does not know of its run.
@@ -180,6 +196,7 @@ struct KernelSum {
   LaunchKind kind = LaunchKind::kernel;
   Source source = Source::none;
   int64_t launches = 0, ns = 0;
+  SINTER_FIELD_LIST(name, kind, source, launches, ns)
 };
 
 // On the emulator, whose times mean nothing, all times are 0. One that was read back knows what the
@@ -194,6 +211,12 @@ struct Profile : Measurement {
   std::vector<KernelSum> kernels;  // the longest first
   int64_t ops_ns = 0;              // host time of the stepping thread in ops
   int64_t replay_ns = 0;           // host time of launching whole graphs
+  SINTER_FIELD_LIST(named("schema", written("sinter.profile/1")), title, workload, command, build,
+      seed, device, mode, rules, dtype, source, source_why, batch, threads, schedule.wait,
+      schedule.warmup, schedule.active, schedule.repeat, named("roofs", roofline),
+      overheads.scope_ns, overheads.event_ns, overheads.axis_ns, dropped, invalid, unproved, sm_mhz,
+      sm_standard_mhz, verdict, idle, memory_peak, memory_peak_op, clean_us, incomplete, notes,
+      steps, rows, kernels)
 };
 
 struct TableOptions {
@@ -214,8 +237,8 @@ void check(const TableOptions& options);
 // REQUIRES: steps is not empty. Error (usage): as check().
 std::string table(const Profile& profile, const TableOptions& options = {});
 
-// sinter.profile/1 (docs/profile.schema.json), and back. Error (data) where the text is no profile;
-// `file` is for the message.
+// sinter.profile/1, the object of --profile=json, and back. Error (data) where the text is no
+// profile; `file` is for the message.
 std::string to_json(const Profile& profile);
 Profile read_profile(const std::string& text, const std::string& file);
 // Either that or a trace of PyTorch's profiler (Kineto's JSON, of torch.profiler's

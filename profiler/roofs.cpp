@@ -11,26 +11,11 @@
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/parallel.h"
 
 namespace sinter::profiler {
 namespace {
-
-// The file: a line of what the roofs were measured on, then a number a line.
-constexpr std::pair<const char*, double Roofs::*> kNumbers[] = {
-    {"f32_gflops", &Roofs::f32_gflops},
-    {"bf16_gflops", &Roofs::bf16_gflops},
-    {"cache_gbs", &Roofs::cache_gbs},
-    {"dram_gbs", &Roofs::dram_gbs},
-    {"op_ns", &Roofs::op_ns},
-    {"floor_ns", &Roofs::floor_ns},
-    {"node_gap_ns", &Roofs::node_gap_ns},
-    {"scope_ns", &Roofs::scope_ns},
-    {"event_ns", &Roofs::event_ns},
-    {"spread", &Roofs::spread},
-    {"others_cores", &Roofs::others_cores},
-    {"beaten", &Roofs::beaten},
-};
 
 std::string cpu_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
@@ -59,14 +44,14 @@ std::string roofs_file(Device device) { return cache_file("roofs", roofs_key(dev
 std::optional<Roofs> stored_roofs(Device device) {
   if (device.type == Device::Type::simt) return {};
   std::ifstream in(roofs_file(device));
+  const Json json = Json::parse(in, nullptr, false);
   Roofs roofs;
-  std::string name;
-  if (!std::getline(in, roofs.key) || roofs.key != roofs_key(device)) return {};
-  if (!(in >> name >> roofs.cache_bytes) || name != "cache_bytes") return {};
-  for (const auto& [wanted, member] : kNumbers) {
-    if (!(in >> name >> roofs.*member) || name != wanted) return {};
+  try {
+    read_json(json, roofs, "roofs");
+  } catch (const Error&) {  // none, or an earlier build's
+    return {};
   }
-  if (roofs.f32_gflops <= 0) return {};
+  if (roofs.key != roofs_key(device) || roofs.f32_gflops <= 0) return {};
   return roofs;
 }
 
@@ -75,10 +60,8 @@ void save_roofs(const Roofs& roofs, const std::string& file) {
       fmt::format("roofs: measured beside other programs, which kept {:.1f} cores busy: not kept",
           roofs.others_cores),
       "again when nothing else runs");
-  std::string text = roofs.key + "\ncache_bytes " + std::to_string(roofs.cache_bytes) + "\n";
-  for (const auto& [name, member] : kNumbers) text += cat(name, " ", roofs.*member, "\n");
   std::filesystem::create_directories(std::filesystem::path(file).parent_path());
-  write_file(file, text);
+  write_file(file, json_text(roofs, 1) + "\n");
 }
 
 double Ceiling::work_ns(const Cost& cost) const {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/device/device.h"
+#include "core/fields.h"
 #include "profiler/cost.h"
 
 namespace sinter::profiler {
@@ -32,6 +33,9 @@ struct Roofs {
   double beaten = 0;        // how often a later run was faster, so that they were measured again
   // Measured beside so much other work that they may be far too low: never kept
   bool loaded = false;
+  // Of the file, and of `mnist calibrate --json`.
+  SINTER_FIELD_LIST(key, f32_gflops, bf16_gflops, cache_gbs, dram_gbs, cache_bytes, op_ns, floor_ns,
+      node_gap_ns, scope_ns, event_ns, spread, others_cores, beaten)
 };
 
 // What roofs of this device are filed under, now.
@@ -50,6 +54,13 @@ struct Ceiling {
   bool in_cache = false;
   std::string key{};  // of the roofs, and how far apart their runs lay
   double spread = 0;
+  // Rates are of a second in files.
+  SINTER_FIELD_LIST(key,
+      named("gemm_flops", through([&] { return flops_per_ns * 1e9; },
+                              [&](auto flops) { flops_per_ns = flops / 1e9; })),
+      named("copy_bytes", through([&] { return bytes_per_ns * 1e9; },
+                              [&](auto bytes) { bytes_per_ns = bytes / 1e9; })),
+      floor_ns, in_cache, newer(spread))
 
   bool known() const { return flops_per_ns > 0 && bytes_per_ns > 0; }
   // The longer of computing and moving; 0 without roofs.

@@ -14,6 +14,8 @@
 #include <span>
 #include <string>
 
+#include "core/fields.h"
+
 namespace sinter::profiler {
 
 // Linear between order statistics (numpy's default); NaN if empty. 0 <= q <= 1.
@@ -38,6 +40,10 @@ struct Estimate {
   bool holds_one() const;
   // As a ratio: is there a difference?
   bool is_shown() const { return has_interval && !is_noisy() && !holds_one(); }
+  // One of the three numbers; NaN, which JSON writes as null, without an interval.
+  double known(double number) const { return has_interval ? number : NAN; }
+  SINTER_FIELD_LIST(named("value", written(known(value))), named("low", written(known(low))),
+      named("high", written(known(high))))
 };
 
 // A time as it is printed, to four digits: 37.4137 -> 37.41. And its text: "37.41", "5.000".

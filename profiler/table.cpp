@@ -245,7 +245,9 @@ class Table {
     const auto factor = [](const Row& r) {
       return or_dash(r.xpred() > 0, fixed(r.xpred(), 1) + "x");
     };
-    const auto verdict = [](const Row& r) { return std::string(name_of(r.verdict.code)); };
+    const auto verdict = [](const Row& r) {
+      return or_dash(r.verdict.code != RowCode::unknown, std::string(name_of(r.verdict.code)));
+    };
     const auto made_of = [](const Row& r) { return or_dash(!r.made_of.empty(), r.made_of); };
     return {
         {"Self%", cpu_, share},

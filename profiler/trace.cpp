@@ -6,7 +6,7 @@
 #include <map>
 #include <span>
 
-#include "profiler/exports.h"
+#include "core/json.h"
 
 namespace sinter::profiler {
 namespace {

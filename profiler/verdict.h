@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/fields.h"
 #include "profiler/names.h"
 
 namespace sinter::profiler {
@@ -24,7 +25,7 @@ enum class RowCode : uint8_t {
   mixed
 };
 constexpr auto names_of(RowCode) {
-  return std::to_array<std::string_view>({"-", "INVALID", "EMULATED", "META", "ROOF?",
+  return std::to_array<std::string_view>({"", "INVALID", "EMULATED", "META", "ROOF?",
       "launch-bound", "compute-bound", "memory-bound", "latency-bound", "mixed"});
 }
 enum class StepCode : uint8_t {
@@ -72,6 +73,7 @@ struct StepFacts {
 struct StepVerdict {
   StepCode code = StepCode::undecided;
   std::string evidence{}, advice{};
+  SINTER_FIELD_LIST(code, evidence, advice)
 };
 StepVerdict step_verdict(const StepFacts& facts);
 

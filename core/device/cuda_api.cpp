@@ -2,11 +2,10 @@
 
 #if SINTER_HAS_CUDA
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstddef>
 
+#include "core/device/library.h"
 #include "core/error.h"
 
 namespace sinter::cuda {
@@ -41,22 +40,12 @@ struct Loaded<Result (*)(Args...), library, name> {
 
 }  // namespace
 
-void* open_library(const std::string& name, std::string* why) {
-  if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  *why = dlerror();
-  void* library = dlopen((SINTER_CUDA_LIBRARY_DIR "/" + name).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library) why->clear();
-  return library;
-}
-
-void* library_function(const std::string& library, const char* function) {
-  std::string why;
-  void* handle = open_library(library, &why);
-  SINTER_CHECK(handle, device, cat("cuda: ", function, " needs ", library, ": not loaded: ", why),
-      "install the CUDA toolkit's libraries, or add their folder to LD_LIBRARY_PATH");
-  void* found = dlsym(handle, function);
-  SINTER_CHECK(found, device, cat("cuda: ", library, " has no ", function),
-      "it is another version than this program was built for");
+void* library_function(const std::string& name, const char* function) {
+  Library library({name}, SINTER_CUDA_LIBRARY_DIR);
+  void* const found = library.find(function);
+  SINTER_CHECK(found, device, cat("cuda: no ", function, " of ", name, ": ", library.why()),
+      "install the CUDA toolkit's libraries of the version that this program was built for, or add "
+      "their folder to LD_LIBRARY_PATH");
   return found;
 }
 

@@ -81,11 +81,9 @@ const Api& real_api();
 // no tensor and no graph on the card, and no other thread that uses it.
 void set_api(const Api& table);
 
-// A shared library of the toolkit, by the loader's path or from the folder where the build found
-// it; loaded at most once. nullptr: not there, `why` says what the loader said.
-void* open_library(const std::string& name, std::string* why);
-// A function of such a library. Throws device: library and loader's words.
-void* library_function(const std::string& library, const char* function);
+// A function of a library of the toolkit, by the loader's path or from the folder where the build
+// found it. Throws device: library, and what it lacks or what the loader says.
+void* library_function(const std::string& name, const char* function);
 
 // A descriptor of a library's, given back at the end.
 template <class T, auto destroy> class Descriptor {

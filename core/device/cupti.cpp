@@ -3,11 +3,10 @@
 #if SINTER_HAS_CUDA
 
 #include "core/device/cuda_stream.h"
+#include "core/device/library.h"
 #include "core/error.h"
 
 #if SINTER_HAS_CUPTI
-
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
@@ -197,28 +196,16 @@ class CuptiTimer final : public DeviceTimer {
 };
 
 const CuptiCalls* load(std::string& why) {
-  static std::string problem;
-  static const CuptiCalls* const loaded = []() -> const CuptiCalls* {
-    void* library = nullptr;
-    for (const char* name : {"libcupti.so.13", "libcupti.so.12", "libcupti.so"}) {
-      if (!library) library = open_library(name, &problem);
-    }
-    if (!library) {
-      problem = "no libcupti";
-      return nullptr;
-    }
-    static CuptiCalls calls;
-    bool all = true;
-#define SINTER_LOAD(name) \
-  all = (calls.name = reinterpret_cast<decltype(calls.name)>(dlsym(library, #name))) && all;
+  static CuptiCalls calls;
+  static const std::string problem = [] {
+    Library library({"libcupti.so.13", "libcupti.so.12", "libcupti.so"}, SINTER_CUDA_LIBRARY_DIR);
+#define SINTER_LOAD(name) library.find(#name, calls.name);
     SINTER_CUPTI_CALLS(SINTER_LOAD)
 #undef SINTER_LOAD
-    if (all) return &calls;
-    problem = "libcupti lacks calls";
-    return nullptr;
+    return library.why();
   }();
   why = problem;
-  return loaded;
+  return problem.empty() ? &calls : nullptr;
 }
 
 }  // namespace

@@ -2,12 +2,11 @@
 
 #if SINTER_HAS_CUDA
 
-#include <dlfcn.h>
-
 #include <cstdio>
 
 #include "core/device/cuda_stream.h"
 #include "core/device/cupti.h"
+#include "core/device/library.h"
 
 namespace sinter::cuda {
 namespace {
@@ -48,13 +47,11 @@ DeviceTimer::SmClock sm_clock() noexcept {
   };
   static const Nvml nvml = [] {
     Nvml n;
-    void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library) return n;
-    n.init = reinterpret_cast<decltype(n.init)>(dlsym(library, "nvmlInit_v2"));
-    n.device =
-        reinterpret_cast<decltype(n.device)>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
-    n.clock = reinterpret_cast<decltype(n.clock)>(dlsym(library, "nvmlDeviceGetClockInfo"));
-    return n.init && n.device && n.clock && n.init() == 0 ? n : Nvml{};
+    Library library({"libnvidia-ml.so.1"});
+    library.find("nvmlInit_v2", n.init);
+    library.find("nvmlDeviceGetHandleByPciBusId_v2", n.device);
+    library.find("nvmlDeviceGetClockInfo", n.clock);
+    return library.why().empty() && n.init() == 0 ? n : Nvml{};
   }();
   constexpr int kSmDomain = 1;
   const auto ask = [](cudaDeviceAttr what) {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
 #include "measure/inspect.h"
@@ -68,14 +68,14 @@ void CompareRun::blame(measure::BlameOptions options) const {
   out.result("blame", "{}", comparison.title);
   out.result_text(blame.table(table_width()) + "\n");
   out.result("verdict", blame.verdict());
-  Json object = {{"schema", "sinter.blame/1"}, {"verdict", blame.verdict()},
-      {"first", blame.first ? Json(*blame.first) : Json()}, {"ops", Json::array()}};
+  Json object = {{"verdict", blame.verdict()}, {"first", blame.first ? Json(*blame.first) : Json()},
+      {"ops", Json::array()}};
   for (const measure::CheckedOp& op : blame.ops) {
-    object["ops"].push_back({{"device", op.device.str()}, {"fused", op.fused}, {"op", op.op},
+    object["ops"].push_back({{"device", op.device}, {"fused", op.fused}, {"op", op.op},
         {"rule", op.rule ? Json(op.rule) : Json()}, {"module", op.module},
         {"error", op.worst.error}, {"bound", op.worst.bound}});
   }
-  out.json(object);
+  out.json("sinter.blame/1", object);
   const char* const rule = blame.first ? blame.ops[*blame.first].rule : nullptr;
   SINTER_CHECK(!blame.first, check, cat(program, ": ", blame.verdict()),
       rule ? cat("--rules=-", rule, " goes without it") : "");
@@ -160,16 +160,11 @@ void add_json(Json& object, const Comparison& comparison, const Outcome& outcome
   const auto median = [](const std::vector<double>& us) {
     return profiler::four_digits(profiler::median(us));
   };
-  const auto json_of = [](const profiler::Estimate& ratio) {
-    const auto known = [&](double x) { return ratio.has_interval ? x : NAN; };
-    return Json{
-        {"value", known(ratio.value)}, {"low", known(ratio.low)}, {"high", known(ratio.high)}};
-  };
   const measure::ComparedRow& total = outcome.table.total;
   const capture::Rewriter& fused = comparison.captured().fused;
   object["eager_us"] = median(outcome.eager_us);
   object["fused_us"] = median(outcome.fused_us);
-  object["ratio"] = json_of(outcome.ratio);
+  object["ratio"] = outcome.ratio;
   object["distrusted"] = outcome.distrusted;
   object["layouts"] = outcome.layouts;
   object["launches"] = {{"eager", std::llround(outcome.eager.launches_per_step())},
@@ -179,13 +174,7 @@ void add_json(Json& object, const Comparison& comparison, const Outcome& outcome
   object["capture_ms"] = comparison.step->stats().capture_ms;
   object["near_misses"] = fused.misses.size();
   object["kept_unfused"] = measure::kept_unfused(fused);
-  object["table"] = Json::array();
-  for (const measure::ComparedRow& row : outcome.table.rows) {
-    object["table"].push_back({{"fused", row.fused}, {"eager", row.eager}, {"verdict", row.verdict},
-        {"launches", {row.eager_launches, row.fused_launches}},
-        {"self_us", {row.eager_time(), row.fused_time()}}, {"ratio", json_of(row.ratio())},
-        {"bytes", {row.eager_bytes, row.fused_bytes}}});
-  }
+  object["table"] = outcome.table.rows;
 }
 
 }  // namespace sinter::cli

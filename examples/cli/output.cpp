@@ -9,9 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
-#include "core/error.h"
+#include "core/json.h"
 #include "examples/cli/launch.h"
 #include "profiler/grid.h"
 
@@ -80,8 +79,11 @@ void Output::result(std::string_view label, std::string_view text) {
 void Output::result_text(std::string_view text) {
   if (!options_.json) put(profiler::wrapped(std::string(text), table_width()));
 }
-void Output::json(const Json& object) {
-  if (options_.json) put(object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+void Output::json(std::string_view schema, const Json& object) {
+  if (!options_.json) return;
+  Json whole = {{"schema", schema}};
+  whole.update(object);
+  put(json_text(whole, 2) + "\n");
 }
 
 void Output::note(std::string_view label, std::string_view text) {

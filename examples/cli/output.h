@@ -33,8 +33,8 @@ class Output {
       std::string_view label, fmt::format_string<T, Ts...> format, T&& first, Ts&&... others) {
     result(label, fmt::format(format, std::forward<T>(first), std::forward<Ts>(others)...));
   }
-  // The object of --json; nothing without it. REQUIRES: its first key is "schema".
-  void json(const Json& object);
+  // The object of --json, behind its schema: "sinter.eval/1". Nothing without --json.
+  void json(std::string_view schema, const Json& object);
 
   // To stderr, unless -q: what goes on. detail: with -v only. warning: always.
   void note(std::string_view label, std::string_view text);

@@ -186,14 +186,14 @@ int Geglu::run() {
   }
   if (!eager_only()) check_parity();
   cli::catch_signals();
-  json_ = {{"schema", "sinter.geglu/1"}, {"pass", flags_.pass}, {"gelu", flags_.gelu},
-      {"rules", flags_.fusion.rules}, {"rows", cli::Json::array()}};
+  json_ = {{"pass", flags_.pass}, {"gelu", flags_.gelu}, {"rules", flags_.fusion.rules},
+      {"rows", cli::Json::array()}};
   if (both()) {
     compare();
   } else {
     time_one();
   }
-  compare_run_.out.json(json_);
+  compare_run_.out.json("sinter.geglu/1", json_);
   if (cli::interrupted())
     return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
   compare_run_.check_close(worst_);

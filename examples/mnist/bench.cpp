@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/allocator.h"
 #include "core/atomic_file.h"
+#include "core/json.h"
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
@@ -242,18 +242,6 @@ class SweepRun {
     }
   }
 
-  Json cells_json() const {
-    const auto known = [](double x) { return x > 0 ? x : NAN; };  // NaN is written as null
-    Json cells = Json::array();
-    for (const profiler::SweepCell& c : sweep.cells) {
-      const bool ratio = c.ratio.has_interval;
-      cells.push_back({{"batch", c.batch}, {"hidden", c.hidden}, {"eager_us", known(c.eager_us)},
-          {"fused_us", known(c.fused_us)}, {"ratio", known(ratio ? c.ratio.value : 0)},
-          {"low", known(ratio ? c.ratio.low : 0)}, {"high", known(ratio ? c.ratio.high : 0)}});
-    }
-    return cells;
-  }
-
   profiler::Sweep sweep;
   int64_t left_out = 0;
   std::string no_memory;  // the cells that did not fit
@@ -328,8 +316,8 @@ int run_bench(const BenchFlags& bench, Output& out) {
         profiler::html_report(
             {.title = "mnist bench", .command = common.command, .sweep = &run.sweep}));
   }
-  out.json({{"schema", "sinter.bench/1"}, {"title", run.sweep.title}, {"left_out", run.left_out},
-      {"cells", run.cells_json()}});
+  out.json("sinter.bench/1",
+      {{"title", run.sweep.title}, {"left_out", run.left_out}, {"cells", run.sweep.cells}});
   return interrupted() ? exit_code(Error::Kind::interrupted) : 0;
 }
 

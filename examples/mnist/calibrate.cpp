@@ -1,8 +1,7 @@
 // mnist calibrate: measures what this machine can do, and keeps it for the profiler's tables.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "core/json.h"
 #include "core/parallel.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
@@ -36,11 +35,9 @@ void add_calibrate(App& app) {
     if (!r.loaded)
       out.note(
           "kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));
-    out.json({{"schema", "sinter.roofs/1"}, {"key", r.key}, {"f32_gflops", r.f32_gflops},
-        {"bf16_gflops", r.bf16_gflops}, {"cache_gbs", r.cache_gbs}, {"dram_gbs", r.dram_gbs},
-        {"cache_bytes", r.cache_bytes}, {"op_ns", r.op_ns}, {"floor_ns", r.floor_ns},
-        {"scope_ns", r.scope_ns}, {"spread", r.spread}, {"others_cores", r.others_cores},
-        {"file", file}});
+    Json object = r;
+    object["file"] = file;
+    out.json("sinter.roofs/1", object);
     if (r.loaded) profiler::save_roofs(r, "");  // says why they are not kept
     return 0;
   };

@@ -394,15 +394,14 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   catch_signals();
   const double lr = eager->lr_of(0);
   const Outcome outcome = compare_run.run(parity.text(lr));
-  Json object = {{"schema", "sinter.compare/1"}, {"model", flags.model.describe()},
-      {"batch", batch.labels.numel()}, {"dtype", flags.model.dtype},
-      {"optimizer", flags.optimizer.optimizer}, {"device", device.str()},
-      {"threads", num_threads()}, {"rules", flags.mode.rules},
+  Json object = {{"model", flags.model.describe()}, {"batch", batch.labels.numel()},
+      {"dtype", flags.model.dtype}, {"optimizer", flags.optimizer.optimizer},
+      {"device", device.str()}, {"threads", num_threads()}, {"rules", flags.mode.rules},
       {"parity", {{"loss", parity.loss.relative}, {"gradients", parity.gradients.relative},
                      {"state", parity.state_relative()}, {"weights_lr", parity.in_lr(lr)},
                      {"not_compared", not_compared}}}};
   cli::add_json(object, comparison, outcome);
-  out.json(object);
+  out.json("sinter.compare/1", object);
   if (interrupted()) return exit_code(Error::Kind::interrupted);  // the tables so far are out
   check_agreement(parity, compare_run, lr);
   // That both sides have a NaN says nothing of the rest: as train, it is no success.

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
+#include "core/json.h"
 #include "data/idx.h"
 #include "data/verify.h"
 #include "examples/cli/text.h"
@@ -26,12 +26,9 @@ struct DataCommandFlags {
 
 int verify(const DataCommandFlags& flags, Output& out) {
   const DataReport report = verify_dataset({.what = flags.what, .classes = flags.classes});
-  Json object = {{"schema", "sinter.data-verify/1"}, {"data", report.name}};
   out.result("data", report.name);
-  for (const DataReport::File& file : report.files) {
+  for (const DataReport::File& file : report.files)
     out.result("file", "{}  {}  crc32 {}", escaped(file.path), file.kind, file.crc);
-    object["files"].push_back({{"path", file.path}, {"kind", file.kind}, {"crc32", file.crc}});
-  }
   for (const DataReport::Set& set : report.sets) {
     out.result(set.name, "{} images  pixels {}..{}, mean {:.1f}  blank {}  repeated {}",
         grouped(set.size()), set.darkest, set.brightest, set.mean, set.blank, set.repeated);
@@ -41,18 +38,11 @@ int verify(const DataCommandFlags& flags, Output& out) {
     out.result("labels", join(counts, "  "));
     out.result("means", "class means are right for {:.1f} % of {}, more than {:.1f} expected",
         100 * set.class_means, set.name, 100 * set.wanted);
-    object["sets"].push_back({{"set", set.name}, {"images", set.size()}, {"labels", set.counts},
-        {"pixel_min", set.darkest}, {"pixel_mean", set.mean}, {"pixel_max", set.brightest},
-        {"blank", set.blank}, {"repeated", set.repeated}, {"class_means", set.class_means},
-        {"wanted", set.wanted}});
   }
   if (report.sorted) out.result("order", "the training images are sorted by label");
   out.result("shared", "{} test images are in train as well", report.shared);
-  object["sorted_by_label"] = report.sorted;
-  object["shared"] = report.shared;
-  object["ok"] = report.failed.empty();
   if (report.failed.empty()) out.result_text("ok\n");
-  out.json(object);
+  out.json("sinter.data-verify/1", report);
   SINTER_CHECK(report.failed.empty(), check, report.failed);
   return 0;
 }
@@ -81,8 +71,9 @@ int make(const DataCommandFlags& flags, Output& out) {
       "mnist data make ANOTHER");
   write_set(folder, "train", flags.data_seed, 0, flags.train, out);
   write_set(folder, "t10k", flags.data_seed, kFirstTestDigit, flags.test, out);
-  out.json({{"schema", "sinter.data-make/1"}, {"folder", flags.what}, {"train", flags.train},
-      {"test", flags.test}, {"data_seed", std::to_string(flags.data_seed)}});
+  out.json(
+      "sinter.data-make/1", {{"folder", flags.what}, {"train", flags.train}, {"test", flags.test},
+                                {"data_seed", std::to_string(flags.data_seed)}});
   out.note("next", "mnist train --data {}", escaped(flags.what));
   return 0;
 }

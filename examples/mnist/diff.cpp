@@ -34,7 +34,7 @@ int run_diff(
   out.result_text(profiler::diff(a, b, options));
   if (!options.same_work && (a.workload.empty() || b.workload.empty()))
     out.note("diff", "--same-work gives factors, if you know that both did the same");
-  out.json({{"schema", "sinter.diff/1"}, {"a", inputs[0]}, {"b", inputs[1]}, {"text", all}});
+  out.json("sinter.diff/1", {{"a", inputs[0]}, {"b", inputs[1]}, {"text", all}});
   return 0;
 }
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda_api.h"
+#include "core/json.h"
 #include "core/parallel.h"
 #include "data/verify.h"
 #include "distributed/mpi.h"
@@ -59,8 +59,7 @@ class Doctor {
     const bool good = first_.empty();
     out_.result_text(
         good ? fmt::format("ready: {}\n", join(devices)) : fmt::format("fix first: {}\n", first_));
-    out_.json({{"schema", "sinter.doctor/1"}, {"ready", good}, {"devices", devices},
-        {"checks", checks_}});
+    out_.json("sinter.doctor/1", {{"ready", good}, {"devices", devices}, {"checks", checks_}});
     return good ? 0 : exit_code(Error::Kind::check);
   }
 
@@ -236,7 +235,7 @@ std::string self_test(Device device, CommonFlags& common) {
 
 int look_at_file(const std::string& path, Output& out) {
   const nn::SafetensorsFile file = nn::read_safetensors(path);
-  Json object = {{"schema", "sinter.doctor-file/1"}, {"file", path}};
+  Json object = {{"file", path}};
   nn::NamedTensors weights;
   int64_t bytes = 0;
   std::string text;
@@ -246,7 +245,7 @@ int look_at_file(const std::string& path, Output& out) {
     if (!name.starts_with("sinter.")) weights.push_back({name, tensor});
     text += fmt::format(
         "  {:<40} {}{}\n", escaped(name), name_of(tensor.dtype()), tensor.shape().str());
-    object["tensors"].push_back({{"name", name}, {"dtype", name_of(tensor.dtype())},
+    object["tensors"].push_back({{"name", name}, {"dtype", tensor.dtype()},
         {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}});
   }
   out.result("ok", "{}: {} tensors, {}, crc32 {}", escaped(path), file.tensors.size(),
@@ -259,7 +258,7 @@ int look_at_file(const std::string& path, Output& out) {
   object["bytes"] = bytes;
   object["crc_checked"] = file.crc_checked;
   object["model"] = nn::architecture(weights);
-  out.json(object);
+  out.json("sinter.doctor-file/1", object);
   return 0;
 }
 

@@ -1,9 +1,9 @@
 // mnist eval: how well a saved model reads a set of digits.
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
+#include "core/json.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/signals.h"
 #include "examples/cli/text.h"
@@ -56,13 +56,10 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
     write_file(eval.html, worst_page(e, split, summary, common.command));
     out.note("html", "{}: the items read worst", escaped(eval.html));
   }
-  Json object = {
-      {"schema", "sinter.eval/1"}, {"model", saved.path}, {"data", data.name}, {"set", eval.set}};
-  add_json(object, e);
-  for (const auto& item : e.worst)
-    object["worst"].push_back({{"item", item.index}, {"label", item.label},
-        {"read_as", item.read_as}, {"loss", item.loss}});
-  out.json(object);
+  Json object = {{"model", saved.path}, {"data", data.name}, {"set", eval.set}};
+  object.update(e);
+  object["worst"] = e.worst;
+  out.json("sinter.eval/1", object);
   SINTER_CHECK(std::isfinite(e.loss()), numeric,
       cat("eval: loss is ", cli::loss(e.loss()), ": ", escaped(saved.path),
           e.not_finite.empty() ? "" : cat("; ", e.not_finite)));

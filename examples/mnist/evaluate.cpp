@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
 #include "examples/cli/signals.h"
-#include "examples/cli/text.h"
 #include "ops/ops.h"
 #include "profiler/exports.h"
 #include "profiler/grid.h"
@@ -34,25 +32,6 @@ std::vector<Confusion> confusions_by_count(const Evaluation& e) {
 std::string two_places(double x) { return std::isnan(x) ? "nan" : fmt::format("{:.2f}", x); }
 
 double ratio(int64_t a, int64_t b) { return b ? double(a) / double(b) : 0; }
-
-struct ClassRow {
-  int64_t label, images;
-  double precision, recall, f1;
-};
-std::vector<ClassRow> class_rows(const Evaluation& e) {
-  std::vector<ClassRow> rows;
-  for (int64_t c = 0; c < e.classes; ++c) {
-    int64_t images = 0, read = 0;
-    for (int64_t k = 0; k < e.classes; ++k) {
-      images += e.count(c, k);
-      read += e.count(k, c);
-    }
-    const int64_t right = e.count(c, c);
-    rows.push_back(
-        {c, images, ratio(right, read), ratio(right, images), ratio(2 * right, images + read)});
-  }
-  return rows;
-}
 
 // What all ranks found, in place of what this one did.
 void add_up(Communicator& ranks, Evaluation& e) {
@@ -154,22 +133,31 @@ std::string Evaluation::summary() const {
       cli::loss(loss()), confused_most());
 }
 
-void add_json(nlohmann::ordered_json& object, const Evaluation& e) {
-  object["images"] = e.images;
-  object["accuracy"] = e.accuracy();
-  object["accuracy_half_width"] = cli::wilson_half_width(e.correct, e.images);
-  object["loss"] = e.loss();
-  for (const ClassRow& row : class_rows(e))
-    object["classes"].push_back({{"label", row.label}, {"images", row.images},
-        {"precision", row.precision}, {"recall", row.recall}, {"f1", row.f1}});
-  for (int64_t c = 0; c < e.classes; ++c)
-    object["confusion"].push_back(std::vector<int64_t>(
-        e.confusion.begin() + c * e.classes, e.confusion.begin() + (c + 1) * e.classes));
+std::vector<ClassRow> Evaluation::class_rows() const {
+  std::vector<ClassRow> rows;
+  for (int64_t c = 0; c < classes; ++c) {
+    int64_t labelled = 0, read = 0;
+    for (int64_t k = 0; k < classes; ++k) {
+      labelled += count(c, k);
+      read += count(k, c);
+    }
+    const int64_t right = count(c, c);
+    rows.push_back({c, labelled, ratio(right, read), ratio(right, labelled),
+        ratio(2 * right, labelled + read)});
+  }
+  return rows;
+}
+
+std::vector<std::vector<int64_t>> Evaluation::confusion_rows() const {
+  std::vector<std::vector<int64_t>> rows;
+  for (auto row = confusion.begin(); row != confusion.end(); row += classes)
+    rows.emplace_back(row, row + classes);
+  return rows;
 }
 
 std::string class_table(const Evaluation& e) {
   profiler::Grid grid({"<class", "precision", "recall", "F1", "images"});
-  for (const ClassRow& row : class_rows(e)) {
+  for (const ClassRow& row : e.class_rows()) {
     const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
     grid.add({cat(row.label), percent(row.precision), percent(row.recall),
         fmt::format("{:.3f}", row.f1), cli::grouped(row.images)});

@@ -2,12 +2,12 @@
 // confusions, the items read worst.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <functional>
 
 #include "core/communicator.h"
+#include "core/fields.h"
 #include "data/batches.h"
+#include "examples/cli/text.h"
 #include "nn/module.h"
 
 namespace sinter::mnist {
@@ -22,10 +22,16 @@ struct EvaluateOptions {
   Communicator* ranks = nullptr;
 };
 
+struct ClassRow {
+  int64_t label, images;
+  double precision, recall, f1;
+  SINTER_FIELD_LIST(label, images, precision, recall, f1)
+};
 struct Evaluation {
   struct Item {
     int64_t index, label, read_as;
     double loss;
+    SINTER_FIELD_LIST(named("item", index), label, read_as, loss)
   };
   int64_t classes = 10, images = 0, correct = 0;
   double loss_sum = 0;
@@ -43,6 +49,15 @@ struct Evaluation {
   std::string confused_most() const;
   // "98.2 % +-0.3  loss 0.0614   confused most: .."
   std::string summary() const;
+  std::vector<ClassRow> class_rows() const;
+  // What --json of train and eval share.
+  SINTER_FIELD_LIST(images, named("accuracy", written(accuracy())),
+      named("accuracy_half_width", written(cli::wilson_half_width(correct, images))),
+      named("loss", written(loss())), named("classes", written(class_rows())),
+      named("confusion", written(confusion_rows())))
+
+ private:
+  std::vector<std::vector<int64_t>> confusion_rows() const;
 };
 
 // Without gradients and dropout. Ends early, incomplete, when a signal comes.
@@ -53,8 +68,6 @@ std::string first_nan(const std::function<void()>& run);
 // What makes the model's results for these images nan or infinite: "running_var has nan at [3]", or
 // the first op that makes a NaN, and where; "" if there is none.
 std::string why_not_finite(nn::Module& model, const Tensor& images);
-// The keys of --json that train and eval share.
-void add_json(nlohmann::ordered_json& object, const Evaluation& evaluation);
 // Precision, recall and F1 of each class; the table of confusions; the worst items.
 std::string class_table(const Evaluation& evaluation);
 std::string confusion_table(const Evaluation& evaluation);

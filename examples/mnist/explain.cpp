@@ -77,14 +77,13 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
     out.result_text(
         "and every op and rule by its name: softmax_xent\n"
         "and the names of kernels, read aloud: ampere_sgemm_128x64_tn\n");
-    out.json({{"schema", "sinter.explain/1"}, {"words", known}});
+    out.json("sinter.explain/1", {{"words", known}});
     return 0;
   }
   // A row of a table may bear the op's role: "matmul(wgrad)".
   if (const OpDef* op = find_op(wanted.substr(0, wanted.find('('))); op && !found) {
     out.result_text(cat(op->text(), "\n", text_of(*op), "\n"));
-    out.json({{"schema", "sinter.explain/1"}, {"words", Json::array({op->text()})},
-        {"text", text_of(*op)}});
+    out.json("sinter.explain/1", {{"words", Json::array({op->text()})}, {"text", text_of(*op)}});
     return 0;
   }
   if (const auto name = found ? std::nullopt : profiler::read_kernel_name(join(inputs, " "))) {
@@ -92,8 +91,8 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
     Json parts = Json::array();
     for (const auto& [text, meaning] : name->parts)
       parts.push_back({{"text", text}, {"meaning", meaning.empty() ? Json() : Json(meaning)}});
-    out.json({{"schema", "sinter.explain/1"}, {"words", {join(inputs, " ")}},
-        {"maker", name->maker}, {"parts", parts}, {"source", name->source}});
+    out.json("sinter.explain/1", {{"words", {join(inputs, " ")}}, {"maker", name->maker},
+                                     {"parts", parts}, {"source", name->source}});
     return 0;
   }
   if (!found) {
@@ -103,7 +102,7 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
         nearest.empty() ? "mnist explain lists all words" : "nearest is " + nearest);
   }
   out.result_text(cat(join(found->words), "\n", found->text, "\n"));
-  out.json({{"schema", "sinter.explain/1"}, {"words", found->words}, {"text", found->text}});
+  out.json("sinter.explain/1", {{"words", found->words}, {"text", found->text}});
   return 0;
 }
 

@@ -49,7 +49,7 @@ int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
     write_file(inspect.file, opened.page());
     out.result("page", "{}: open it in a browser; arrow keys step, f folds", escaped(inspect.file));
   }
-  out.json(Json::parse(opened.json()));
+  out.json("sinter.inspect/1", Json::parse(opened.json()));
   return 0;
 }
 

@@ -90,7 +90,7 @@ class Predictor {
     if (flags_.index) inputs.push_back(test_image(saved, *flags_.index));
     for (const std::string& input : flags_.inputs) read_input(saved, input, inputs);
     for (const Input& input : inputs) predict(input);
-    out_.json({{"schema", "sinter.predict/1"}, {"model", path_}, {"predictions", predictions_}});
+    out_.json("sinter.predict/1", {{"model", path_}, {"predictions", predictions_}});
     SINTER_CHECK(not_finite_.empty(), numeric, cat("predict: ", not_finite_));
   }
 

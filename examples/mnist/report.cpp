@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "capture/explain.h"
 #include "capture/measure.h"
+#include "core/json.h"
 #include "core/parallel.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/text.h"
@@ -15,12 +15,8 @@ namespace sinter::mnist {
 namespace {
 
 void report_json(const Run& run, const Evaluation* test) {
-  Json object = {
-      {"schema", "sinter.train/1"}, {"run", run.folder->name()}, {"interrupted", test == nullptr}};
-  if (test) {
-    object["test"] = Json::object();
-    add_json(object["test"], *test);
-  }
+  Json object = {{"run", run.folder->name()}, {"interrupted", test == nullptr}};
+  if (test) object["test"] = *test;
   object["train_seconds"] = run.time.seconds();
   object["data_wait_seconds"] = run.trainer->wait_seconds();
   object["steps"] = run.at().step;
@@ -32,7 +28,7 @@ void report_json(const Run& run, const Evaluation* test) {
   object["optimizer"] = {{"name", run.flags.optimizer.optimizer}, {"lr", *run.flags.optimizer.lr},
       {"batch_size", run.flags.optimizer.batch}};
   object["seed"] = std::to_string(run.flags.common->seed);
-  object["device"] = run.device.str();
+  object["device"] = run.device;
   object["threads"] = num_threads();
   object["ranks"] = run.ranks.size();
   if (const Communicator* ranks = run.ranks.communicator()) {
@@ -41,12 +37,8 @@ void report_json(const Run& run, const Evaluation* test) {
         {"hidden_seconds", sums.hidden_s()}, {"exposed_seconds", sums.exposed_s}};
   }
   object["mode"] = run.flags.mode.mode;
-  object["epochs"] = Json::array();
-  for (const EpochRow& e : run.log->rows())
-    object["epochs"].push_back(
-        {{"epoch", e.number}, {"step", e.step}, {"loss", e.loss}, {"val_accuracy", e.val_accuracy},
-            {"val_loss", e.val_loss}, {"lr", e.lr}, {"seconds", e.seconds}});
-  run.out.json(object);
+  object["epochs"] = run.log->rows();
+  run.out.json("sinter.train/1", object);
 }
 
 }  // namespace

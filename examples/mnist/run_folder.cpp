@@ -13,10 +13,9 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
-#include "core/error.h"
+#include "core/json.h"
 #include "examples/cli/text.h"
 
 namespace sinter::mnist {
@@ -183,8 +182,7 @@ void RunLog::add(const EpochRow& row) {
 void RunLog::add(const nlohmann::ordered_json& event) {
   if (events_file_.empty()) return;
   std::ofstream out(events_file_, std::ios::app);
-  out << event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n'
-      << std::flush;
+  out << json_text(event) << '\n' << std::flush;
   SINTER_CHECK(out, checkpoint, cat("checkpoint: cannot write: ", escaped(events_file_)));
   ++events_;
 }

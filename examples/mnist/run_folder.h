@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/fields.h"
+
 namespace sinter::mnist {
 
 class RunFolder {
@@ -35,6 +37,7 @@ class RunFolder {
 struct EpochRow {
   int64_t number, step;
   double loss, val_accuracy, val_loss, lr, seconds;  // NaN where there is no val
+  SINTER_FIELD_LIST(named("epoch", number), step, loss, val_accuracy, val_loss, lr, seconds)
 };
 
 // What a run writes down as it goes: metrics.csv, a row per epoch, and events.jsonl, a line per

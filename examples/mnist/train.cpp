@@ -24,8 +24,8 @@ int dry_run(Run& run) {
   run.out.result("dry run", "{}: loss {:.4f}; {} test images: accuracy {}; nothing was written",
       count_of(steps, "step"), run.trainer->state().last_loss, n, proportion(e.correct, e.images));
   report_capture(run);
-  run.out.json({{"schema", "sinter.dry-run/1"}, {"loss", run.trainer->state().last_loss},
-      {"images", n}, {"accuracy", e.accuracy()}});
+  run.out.json("sinter.dry-run/1",
+      {{"loss", run.trainer->state().last_loss}, {"images", n}, {"accuracy", e.accuracy()}});
   return 0;
 }
 
@@ -42,7 +42,7 @@ int overfit_batch(Run& run) {
   } while (++steps < kSteps && !(state.last_loss < kWanted) && !interrupted());
   run.out.result("overfit", "loss {:.4f} on one batch of {} after {} steps", state.last_loss,
       batch.labels.numel(), steps);
-  run.out.json({{"schema", "sinter.overfit-batch/1"}, {"loss", state.last_loss}, {"steps", steps}});
+  run.out.json("sinter.overfit-batch/1", {{"loss", state.last_loss}, {"steps", steps}});
   if (interrupted()) return exit_code(Error::Kind::interrupted);
   SINTER_CHECK(state.last_loss < kWanted, check,
       fmt::format("train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {}",

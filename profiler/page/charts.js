@@ -177,7 +177,7 @@ function roofline(view) {
 
 // ---- eager against fused
 function bars(view) {
-  const c = D.comparison, top = highest([...c.rows.flatMap(r => [r.eager_us, r.fused_us]), 1e-9]);
+  const c = D.comparison, top = highest([...c.rows.flatMap(r => r.self_us), 1e-9]);
   const times = isTimed();
   const bar = (us, mode) => node('div', {},
     node('span', {class: 'bar', style: `width:${80 * us / top}%; background:var(--${mode})`}),
@@ -185,10 +185,10 @@ function bars(view) {
   const kilobytes = n => (n / 1e3).toFixed(1);
   const rows = c.rows.map(r => node('div', {class: 'pair' + (times ? '' : ' untimed')},
     node('div', {}, node('b', {}, r.fused), node('div', {class: 'note'}, r.eager)),
-    times ? node('div', {}, bar(r.eager_us, 'eager'), bar(r.fused_us, 'fused')) : null,
-    node('div', {}, times ? r.ratio || '-' : null, node('div', {class: 'note'},
-      `${r.eager_launches} -> ${r.fused_launches} launches`,
-      node('br'), `${kilobytes(r.eager_bytes)} -> ${kilobytes(r.fused_bytes)} kB`))));
+    times ? node('div', {}, bar(r.self_us[0], 'eager'), bar(r.self_us[1], 'fused')) : null,
+    node('div', {}, times ? r.shown || '-' : null, node('div', {class: 'note'},
+      r.launches.join(' -> '), ' launches', node('br'),
+      r.bytes.map(kilobytes).join(' -> '), ' kB'))));
   view.append(card('Eager against fused', headline(),
     times ? legend(['eager', 'fused'], 'self time of a step, from profiled rounds: they only ' +
       'apportion, the headline is from clean rounds') : null, ...rows,
@@ -207,7 +207,7 @@ function sweepCell(c) {
   return node('td', {
     class: 'cell', style: `background:${shown ? colour : 'var(--faint)'}`,
     title: `eager ${c.eager_us} us, fused ${c.fused_us} us, ` +
-      `[${c.low.toFixed(3)}, ${c.high.toFixed(3)}]`,
+      `[${c.low?.toFixed(3)}, ${c.high?.toFixed(3)}]`,
   }, c.shown || (c.ratio === null ? '-' : '.'));
 }
 function sweep(view) {

@@ -130,7 +130,7 @@ function facts(p) {
 }
 
 // Is the comparison one of times? If not, its headline has none, and says so.
-const isTimed = () => D.comparison.rows.some(r => r.eager_us !== null);
+const isTimed = () => D.comparison.rows.some(r => r.self_us[0] !== null);
 const headline = () => D.comparison.headline.replace(/^- -> -, /, '');
 
 function summary(view) {

@@ -8,7 +8,7 @@
 # - OpenMP is named in core/parallel.* only.
 # - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the
 #   package needs none of their flags. Those that drive a CUDA card (core/device/cuda_*.h,
-#   kernel_cuda.h) may name its toolkit.
+#   kernel_cuda.h) may name its toolkit. core/json.h is not installed, so no header includes it.
 # - What the processor or the build has (intrinsics, __CUDACC__, SINTER_HAS_CUDA) is asked in
 #   core/device/ and in ops/FAMILY/fast/ only, as far as core, ops, autograd and capture go.
 set -euo pipefail
@@ -45,10 +45,13 @@ FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
     report(folder " may include only: " allowed[folder])
   else if (target[1] == "ops" && target[3] == "fast" && part[2] != target[2])
     report("ops/" target[2] "/fast is for ops/" target[2] " alone")
+  else if (quoted[2] == "core/json.h" && FILENAME ~ /\.h$/ && folder !~ /^(examples|bench|tests)$/)
+    report("core/json.h is not installed: it is for .cpp files")
 }
 /^[ \t]*#[ \t]*include[ \t]*[<"]/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ {
   name = $0; sub(/^[^<"]*[<"]/, "", name); sub(/[>"].*/, "", name)
-  if (name ~ others && !(FILENAME ~ toolkit && name ~ /^(cuda|cublas|cudnn|cupti)/))
+  if (name ~ others && FILENAME != "core/json.h" &&
+      !(FILENAME ~ toolkit && name ~ /^(cuda|cublas|cudnn|cupti)/))
     report("an installed header includes no library of others")
 }
 /SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ &&

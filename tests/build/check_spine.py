@@ -31,6 +31,7 @@ EXCLUDED = [
     ("nn/safetensors*", "file format: weights"),
     ("nn/checkpoint.*", "file format: a training run"),
     ("nn/crc32.*", "file format: its check sum"),
+    ("core/json.*", "file format: JSON"),
     ("core/atomic_file.*", "file format: a save is whole or not at all"),
     ("core/file_start.*", "file format: what a file is by its first bytes"),
 ]

@@ -44,9 +44,11 @@ TEST_F(StoredRoofs, CarryTheirSpreadAndConditions) {
   other.key += " of another machine";
   save_roofs(other, file);
   EXPECT_FALSE(stored_roofs(kCpu));
-  folder_.write("sinter/" + std::filesystem::path(file).filename().string(),
-      roofs().key + "\ncache_bytes 1\nf32_gflops");
-  EXPECT_FALSE(stored_roofs(kCpu)) << "cut off";
+  for (const std::string_view bad :
+      {"\ncache_bytes 1\nf32_gflops 95\n", "", R"({"key": "a)", "[]", "{}"}) {
+    folder_.write("sinter/" + std::filesystem::path(file).filename().string(), bad);
+    EXPECT_FALSE(stored_roofs(kCpu)) << "an earlier build's, or cut off";
+  }
   EXPECT_FALSE(stored_roofs({Device::Type::simt, 0}));
 }
 
