@@ -15,7 +15,7 @@ namespace {
 
 // What a line of a transcript prints, and its exit status.
 std::string output_of(const std::string& command, const test::TempDir& folder) {
-  folder.write("command", "cd " + folder.path().string() +
+  folder.write("command", "cd " + folder.path() +
                               "\nunset SINTER_DATA\nexport XDG_CACHE_HOME=$PWD "
                               "PATH=" SINTER_BIN_DIR ":$PATH\n" +
                               command + "\n");
@@ -25,7 +25,7 @@ std::string output_of(const std::string& command, const test::TempDir& folder) {
   std::array<char, 4096> part{};
   for (size_t n; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
     out.append(part.data(), n);
-  const std::string name = folder.path().string();
+  const std::string name = folder.path();
   for (size_t at; (at = out.find(name)) != out.npos;) out.replace(at, name.size(), "FOLDER");
   return cat(out, "status ", WEXITSTATUS(pclose(pipe)), "\n");
 }
