@@ -77,11 +77,10 @@ inline bool within_budget(
 // The flags, and words that are none, from the command line; false after --help, which it prints.
 inline bool read_flags(const char* name, cli::Flags& flags, int argc, char** argv,
     std::vector<std::string>* inputs = nullptr) {
-  bool help = false;
-  flags.toggle("help,h", help, "this text");
-  cli::take_words(cli::words_of(argc, argv), flags, name, name, inputs);
-  if (help) fmt::print("usage: {} [flags]\n{}", name, cli::flag_lines(flags));
-  return !help;
+  cli::Program program{.name = name};
+  program.commands.push_back(
+      {.name = name, .flags = std::move(flags), .inputs = inputs, .inputs_name = "FILE.."});
+  return cli::read_words(program, argc, argv);
 }
 
 // For main: the exit status of run(argc, argv), or 1 after an Error.

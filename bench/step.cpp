@@ -68,9 +68,9 @@ int run(int argc, char** argv) {
   cli::FusionFlags fusion;
   int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
   cli::Flags flags;
-  flags.integers("batch", batches, 1, 1'000'000, "batch sizes");
+  flags.number("batch", batches, 1, 1'000'000, "batch sizes");
   flags.choice("model", model, {"mlp", "lenet", "cnn"}, "");
-  flags.integers("hidden", hidden, 1, 1'000'000, "hidden widths of mlp");
+  flags.number("hidden", hidden, 1, 1'000'000, "hidden widths of mlp");
   flags.choice("dtype", dtype, {"f32", "tf32", "bf16"}, "");
   flags.choice("optimizer", optimizer, nn::optimizer_names(), "");
   flags.choice("mode", mode, {"eager", "fused", "eager,fused", "fused,eager"}, "in this order");

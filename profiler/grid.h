@@ -84,14 +84,15 @@ class Grid {
 
 // Lines of at most `width` characters, broken at spaces; what follows a break is indented. 0: as
 // they are. For prose: a word longer than that stays whole.
-inline std::string wrapped(const std::string& text, size_t width) {
+inline std::string wrapped(const std::string& text, size_t width, size_t indent = 2) {
   std::string out;
   size_t column = 0;  // where the next character goes
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find_first_of(" \n", at + 1), text.size());
-    if (width > 0 && column + (end - at) > width && text[at] == ' ' && column > 2) {
-      out += "\n ";
-      column = 1;
+    if (width > 0 && column + (end - at) > width && text[at] == ' ' && column > indent) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+      ++at;
     }
     if (text[at] == '\n') column = 0;
     column += end - at - (text[at] == '\n' ? 1 : 0);

@@ -1,13 +1,10 @@
 // A program of several commands: `mnist COMMAND [flags]`; or of one that bears its own name: `geglu
-// [flags]`. Reads the command line, config file, environment and preset into each
-// command's Flags, answers --help, --version and --print-config, runs the command, and turns errors
-// into messages and exit statuses.
+// [flags]`. Reads the command line, config file, environment and preset into the command's Flags,
+// answers --help, --version and --print-config, runs the command, and turns errors into messages
+// and exit statuses.
 #pragma once
 
-#include <deque>
-
 #include "examples/cli/command_line.h"
-#include "examples/cli/output.h"
 
 namespace sinter::cli {
 
@@ -25,26 +22,12 @@ std::string build_name();
 // `common` outlives `flags`.
 void add_common_flags(Flags& flags, CommonFlags& common);
 
-using FlagValues = std::vector<std::pair<std::string, std::string>>;
-
-struct Command {
-  std::string name, summary;
-  Flags flags{};
-  std::vector<std::string>* inputs = nullptr;  // words that are no flags; null: there may be none
-  std::string inputs_name{};                   // "INPUT.." in the help
-  std::function<FlagValues()> preset{};        // asked once the other flags have their values
-  std::function<void()> check{};               // after all values are there: what goes together
-  std::function<int(Output&)> run{};           // -> exit status
-  bool many_processes = false;                 // may a launcher start several?
-};
-
 class App {
  public:
   // `build`: what --version says behind the number, such as a git id.
   App(std::string name, std::string summary, const std::string& build = "")
-      : name_(std::move(name)),
-        summary_(std::move(summary)),
-        version_text_(cat(name_, " ", kVersion, build.empty() ? "" : ", " + build, "\n")) {}
+      : program_{name, std::move(summary),
+            cat(name, " ", kVersion, build.empty() ? "" : ", " + build, "\n")} {}
   // A command with the flags of every command; add more, and run. The reference stays valid.
   Command& add(std::string name, std::string summary);
   CommonFlags& common() { return common_; }
@@ -53,21 +36,12 @@ class App {
 
  private:
   int run(int argc, char** argv);
-  Command& take_command(std::vector<std::string>& words);
   void merge(Command& command);
-  std::string help() const;
-  std::string help(const Command& command) const;
-  std::vector<std::string> command_names() const;
-  bool is_one_command() const { return commands_.size() == 1 && commands_[0].name == name_; }
-  std::string call_of(const Command& command) const {
-    return is_one_command() ? name_ : name_ + " " + command.name;
-  }
 
-  std::string name_, summary_, version_text_;
+  Program program_;
   CommonFlags common_;
-  bool help_ = false, version_ = false, print_config_ = false;
+  bool print_config_ = false;
   std::string config_;
-  std::deque<Command> commands_;
 };
 
 }  // namespace sinter::cli

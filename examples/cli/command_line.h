@@ -1,37 +1,43 @@
-// The words of a command line and the entries of a config file, taken into Flags, and the flags as
-// --help lists them.
+// A program's commands, and the words of its command line, which CLI11 takes apart:
 //
 //   --name VALUE, --name=VALUE   a flag with a value; the last one given counts
 //   --switch, --switch=false     a flag without
 //   -q, -qv, -oNAME              short names, together or with their value
 //   --                           what follows is no flag
 //
-// Used by App and by the programs of bench/. Errors are of kind usage.
+// The help is CLI11's, too, in our form. What it cannot place is said in our words. Used by App and
+// by the programs of bench/. Errors are of kind usage.
 #pragma once
 
 #include "examples/cli/flags.h"
+#include "examples/cli/output.h"
 
 namespace sinter::cli {
 
-// The words `argv` has behind the program's name.
-std::vector<std::string> words_of(int argc, char** argv);
-// `name`: of the command, for messages; `call`: how it is started, for hints ("mnist train").
-// Words that are no flags go to `inputs`; null: there may be none.
-void take_words(const std::vector<std::string>& words, Flags& flags, const std::string& name,
-    const std::string& call, std::vector<std::string>* inputs);
+struct Command {
+  std::string name, summary{};
+  Flags flags{};
+  std::vector<std::string>* inputs = nullptr;  // words that are no flags; null: there may be none
+  std::string inputs_name{};                   // "INPUT.." in the help
+  std::function<std::string()> preset{};       // a config, asked for once flags have their values
+  std::function<void()> check{};               // after all values are there: what goes together
+  std::function<int(Output&)> run{};           // -> exit status
+  bool many_processes = false;                 // may a launcher start several?
+};
 
-// The entries of a config text into the flags: global keys on top, the rest under [section]; other
-// sections must be in `sections` and are passed over. They have the rank `source`. `file` is for
-// messages. The text is TOML, of which a line is [section], key = value or a # comment, and a value
-// a text in quotes, a number, true or false; quotes may be left out around one word. Throws usage
-// for a line of another form, an unknown key or section, and a repeated key.
-void apply_config(const std::string& text, const std::string& file, Flags& flags,
-    const std::string& section, const std::vector<std::string>& sections,
-    Source source = Source::file);
+struct Program {
+  std::string name, summary{}, version{};  // version: what --version prints; "": no such flag
+  std::deque<Command> commands{};          // one that bears the program's name is not typed
 
-// The flags by topic, those of every command last.
-std::string flag_lines(const Flags& flags);
-// `start` and `text` in lines of at most 80 columns, all but the first indented.
-std::string wrapped(std::string start, std::string_view text, size_t indent);
+  bool is_one_command() const { return commands.size() == 1 && commands[0].name == name; }
+  std::string call_of(const Command& command) const {  // "mnist train"
+    return is_one_command() ? name : name + " " + command.name;
+  }
+  std::vector<std::string> command_names() const;
+};
+
+// The words of `argv` behind the program's name into flags and inputs of the command that they ask
+// for, which is returned; null after --help and --version, which are printed.
+Command* read_words(Program& program, int argc, char** argv);
 
 }  // namespace sinter::cli

@@ -1,9 +1,6 @@
 #include "examples/cli/flags.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "examples/cli/output.h"
@@ -22,46 +19,17 @@ std::string in_quotes(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// A value in a message, where "" would be read over.
-std::string in_message(const std::string& value) { return value.empty() ? "\"\"" : escaped(value); }
-
-// The whole text as a T; what is wrong with it otherwise.
-template <class T>
-T parse(const std::string& what, const std::string& text, T low, T high, const std::string& where) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string allowed = fmt::format("; allowed {}..{}{}", low, high, where);
-  const bool whole =
-      !text.empty() && end == text.data() + text.size() && error != std::errc::invalid_argument;
-  SINTER_CHECK(whole, usage,
-      cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
-          in_message(text), allowed));
-  bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
-  SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
-  return value;
-}
-
 }  // namespace
 
-std::vector<std::string> split(
-    const std::string& what, const std::string& text, const std::string& where) {
+std::vector<std::string> split(const std::string& what, const std::string& text) {
   std::vector<std::string> items;
   for (std::string_view item : parts_of(text, ",")) {
     item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
     items.emplace_back(item);
     SINTER_CHECK(!items.back().empty(), usage,
-        cat(what, " has an empty item: ", in_message(text), "; item ", items.size(), where));
+        cat(what, " has an empty item: ", in_message(text), "; item ", items.size()));
   }
   return items;
-}
-
-int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high,
-    const std::string& where) {
-  return parse<int64_t>(what, text, low, high, where);
-}
-double parse_number(const std::string& what, const std::string& text, double low, double high,
-    const std::string& where) {
-  return parse<double>(what, text, low, high, where);
 }
 
 std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known) {
@@ -71,101 +39,83 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
   return "nearest is " + nearest + (known.size() <= kShort ? "; " + allowed : "");
 }
 
-Flag& Flags::add(
-    std::string_view names, std::string value, std::string standard, std::string help) {
-  const std::vector<std::string_view> all = parts_of(names, ",");
-  Flag flag{.name = std::string(all[0]),
+std::string successor_of(std::string_view flag, std::string_view value) {
+  struct Gone {
+    std::string_view flag, value, successor;  // value: "" where the flag went
+  };
+  constexpr Gone kGone[] = {
+      {"card", "", "times are measured: --device cuda; --device simt counts launches and bytes"},
+      {"profile", "csv", "--profile=json has all of it: mnist diff and jq read it"},
+      {"augment", "elastic", "--augment shift=2,rotate=10,scale=10"}};
+  flag.remove_prefix(std::min(flag.find_first_not_of('-'), flag.size()));
+  for (const Gone& gone : kGone) {
+    const bool it = gone.value.empty() || value.find(gone.value) != value.npos;
+    if (flag == gone.flag && it) return std::string(gone.successor);
+  }
+  return "";
+}
+
+void check_word(const std::string& what, const std::string& word,
+    const std::vector<std::string>& known, const std::string& where, const std::string& hint) {
+  SINTER_CHECK(std::ranges::find(known, word) != known.end(), usage,
+      cat("usage: ", what, ": ", in_message(word), where, "; ", nearest_or_all(word, known)), hint);
+}
+
+Flag& Flags::add(std::string_view names, std::string value, std::string standard, std::string help,
+    decltype(Flag::set) set, decltype(Flag::get) get) {
+  std::vector<std::string> dashed;
+  for (const std::string_view name : parts_of(names, ","))
+    dashed.push_back(cat(name.size() == 1 ? "-" : "--", name));
+  return flags_.emplace_back(Flag{.name = dashed[0].substr(2),
+      .names = join(dashed, ","),
       .topic = topic_,
       .value = std::move(value),
       .help = std::move(help),
       .standard = std::move(standard),
-      .global = global_};
-  for (size_t i = 1; i < all.size(); ++i)
-    flag.other.push_back(fmt::format("{}{}", all[i].size() == 1 ? "-" : "--", all[i]));
-  return flags_.emplace_back(std::move(flag));
+      .set = std::move(set),
+      .get = std::move(get),
+      .global = global_});
 }
 
 Flag& Flags::toggle(std::string_view names, bool& target, std::string help) {
-  Flag& flag = add(names, "", "", std::move(help));
-  flag.set = [&target, name = flag.shown()](const std::string& text, const std::string& where) {
-    SINTER_CHECK(text == "true" || text == "false", usage,
-        cat("usage: ", name, " is on or off: ", in_message(text), "; allowed true, false", where));
-    target = text == "true";
-  };
-  flag.get = [&target] { return target ? "true" : "false"; };
-  return flag;
+  return add(
+      names, "", "", std::move(help),
+      [&target](const std::string& what, const std::string& text) {
+        SINTER_CHECK(text == "true" || text == "false", usage,
+            cat(what, " is on or off: ", in_message(text), "; allowed true, false"));
+        target = text == "true";
+      },
+      [&target] { return target ? "true" : "false"; });
 }
 
-Flag& Flags::word(
-    std::string_view names, std::string& target, std::string value, std::string help, Check check) {
-  Flag& flag = add(names, std::move(value), target, std::move(help));
-  flag.set = [&target, check = std::move(check)](const std::string& text, const std::string&) {
-    target = text;
-    if (check) check(text);
-  };
-  flag.get = [&target] { return in_quotes(target); };
-  return flag;
+Flag& Flags::word(std::string_view names, std::string& target, std::string value, std::string help,
+    std::function<void(const std::string& text)> check) {
+  return add(
+      names, std::move(value), target, std::move(help),
+      [&target, check = std::move(check)](const std::string&, const std::string& text) {
+        target = text;
+        if (check) check(text);
+      },
+      [&target] { return in_quotes(target); });
 }
 
 Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std::string> allowed,
-    std::string help) {
-  Flag& flag = add(names, join(allowed, "|"), target, std::move(help));
-  flag.set = [&target, allowed, name = flag.shown()](
-                 const std::string& text, const std::string& where) {
-    const bool known = std::ranges::find(allowed, text) != allowed.end();
-    SINTER_CHECK(known, usage,
-        cat("usage: unknown ", name, ": ", in_message(text), "; ", nearest_or_all(text, allowed),
-            where));
-    target = text;
-  };
-  flag.get = [&target] { return in_quotes(target); };
-  return flag;
-}
-
-template <class Target>
-Flag& Flags::number(std::string_view names, Target& target, NumberOf<Target> low,
-    NumberOf<Target> high, std::string help) {
-  using T = NumberOf<Target>;
-  const auto written = [&target]() -> std::string {
-    if constexpr (std::is_same_v<T, Target>)
-      return fmt::format("{}", target);
-    else
-      return target ? fmt::format("{}", *target) : "";
-  };
-  Flag& flag = add(names, std::is_floating_point_v<T> ? "X" : "N", written(), std::move(help));
-  flag.set = [&target, low, high, what = "usage: " + flag.shown()](const std::string& text,
-                 const std::string& where) { target = parse<T>(what, text, low, high, where); };
-  flag.get = written;
-  return flag;
-}
-#define SINTER_FLAG_OF_NUMBER(T) \
-  template Flag& Flags::number(std::string_view, T&, NumberOf<T>, NumberOf<T>, std::string)
-SINTER_FLAG_OF_NUMBER(int);
-SINTER_FLAG_OF_NUMBER(int64_t);
-SINTER_FLAG_OF_NUMBER(uint64_t);
-SINTER_FLAG_OF_NUMBER(double);
-SINTER_FLAG_OF_NUMBER(std::optional<int64_t>);
-SINTER_FLAG_OF_NUMBER(std::optional<double>);
-#undef SINTER_FLAG_OF_NUMBER
-
-Flag& Flags::integers(std::string_view names, std::vector<int64_t>& target, int64_t low,
-    int64_t high, std::string help) {
-  Flag& flag = add(names, "N,N,..", join(target, ","), std::move(help));
-  flag.once = true;
-  flag.set = [&target, low, high, what = "usage: " + flag.shown()](
-                 const std::string& text, const std::string& where) {
-    std::vector<int64_t> values;
-    for (const std::string& item : split(what, text, where))
-      values.push_back(parse<int64_t>(what, item, low, high, where));
-    target = std::move(values);
-  };
-  flag.get = [&target] { return cat('"', join(target, ","), '"'); };
-  return flag;
+    std::string help, std::vector<std::pair<std::string, std::string>> aliases) {
+  const std::string value = join(allowed, "|");
+  return add(
+      names, value, target, std::move(help),
+      [&target, allowed = std::move(allowed), aliases = std::move(aliases)](
+          const std::string& what, const std::string& text) {
+        const auto alias = std::ranges::find(aliases, text, &decltype(aliases)::value_type::first);
+        const std::string& chosen = alias == aliases.end() ? text : alias->second;
+        check_word("unknown " + what.substr(what.find("--")), chosen, allowed);
+        target = chosen;
+      },
+      [&target] { return in_quotes(target); });
 }
 
 Flag* Flags::find(std::string_view name) {
-  const auto it =
-      std::ranges::find_if(flags_, [name](const Flag& flag) { return flag.name == name; });
+  const auto it = std::ranges::find(flags_, name, &Flag::name);
   return it == flags_.end() ? nullptr : &*it;
 }
 
@@ -177,13 +127,25 @@ const Flag& Flags::operator[](std::string_view name) const {
 
 std::vector<std::string> Flags::names() const {
   std::vector<std::string> out;
-  for (const Flag& flag : flags_) out.push_back(flag.name);
+  for (const Flag& flag : flags_) {
+    if (!flag.hidden) out.push_back(flag.name);
+  }
   return out;
 }
 
 void Flags::set(Flag& flag, const std::string& text, Source source, const std::string& where) {
   if (source < flag.source) return;
-  flag.set(text, where);
+  const std::string what = "usage: " + flag.shown();
+  try {
+    flag.set(what, text);
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::usage) throw;
+    // The library does not know whose value it refuses: "augment: unknown word: .."
+    std::string said = error.message();
+    if (!said.starts_with("usage: ")) said.replace(0, said.find(": "), what);
+    const std::string successor = successor_of(flag.name, text);
+    throw Error(Error::Kind::usage, said + where, successor.empty() ? error.hint() : successor);
+  }
   flag.given = text;
   flag.source = source;
 }

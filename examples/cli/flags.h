@@ -1,10 +1,14 @@
 // The flags of a command: declared once, each with its target variable, range, topic and help; then
 // given values from a preset, a config file, the environment and the command line, in rising rank.
-// Values are checked by us, with messages that give flag, text and range. Help, --print-config and
-// the config saved with a run come from the same list. Lists are one string ("256,128"), split
-// here. Targets outlive the Flags. Errors are of kind usage.
+// CLI11 takes the words apart and prints the help (command_line.h); a value is checked here,
+// wherever it comes from, with messages that give flag, text and range. --print-config and the
+// config saved with a run come from the same list. Lists are one string ("256,128"), split here.
+// Targets outlive the Flags. Errors are of kind usage.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <charconv>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -12,27 +16,29 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "core/error.h"
+#include "core/numbers.h"
 
 namespace sinter::cli {
 
-// checkpoint: of the run that --resume goes on with.
-enum class Source : uint8_t { standard, checkpoint, preset, file, environment, command_line };
+// checkpoint: of the run that --resume goes on with. command_line: or else the environment.
+enum class Source : uint8_t { standard, checkpoint, preset, file, command_line };
 
 struct Flag {
   std::string name;                // "batch-size": the long flag, and the key of a config file
-  std::vector<std::string> other;  // "--batch", "-q"
+  std::string names;               // as typed: "--batch-size,--batch"
   std::string topic, value, help;  // value: what follows it in the help, "N"; empty for a switch
   std::string standard;            // the default, for the help
-  std::function<void(const std::string& text, const std::string& where)> set;
+  // Throws where the text is no value of it; `what` begins the message: "usage: --lr".
+  std::function<void(const std::string& what, const std::string& text)> set;
   std::function<std::string()> get;  // as TOML, or "" if there is nothing to write
   bool global = false;               // one of every command's: stands on top of a config file
   bool saved = true;                 // is part of a config
   bool hidden = false;               // from the help
   bool once = false;                 // a list: a repeat is an error
-  std::string bare_value;            // a flag that may stand without a value means this one
+  std::string bare_value{};          // a flag that may stand without a value means this one
   const char* variable = nullptr;    // of the environment
   Source source = Source::standard;
   std::string given{};  // the text that was taken last
@@ -40,15 +46,48 @@ struct Flag {
   std::string shown() const { return "--" + name; }
 };
 
-template <class T> struct OptionalOr : std::type_identity<T> {};
-template <class T> struct OptionalOr<std::optional<T>> : std::type_identity<T> {};
-template <class Target> using NumberOf = typename OptionalOr<Target>::type;
+// The type of the number in a number, an optional one, or a list of them.
+template <class T> struct NumberIn : std::type_identity<T> {};
+template <class T> struct NumberIn<std::optional<T>> : std::type_identity<T> {};
+template <class T> struct NumberIn<std::vector<T>> : std::type_identity<T> {};
+template <class Target> using NumberOf = typename NumberIn<Target>::type;
 
 // Of this call alone: it is not part of a config.
 inline Flag& not_saved(Flag& flag) {
   flag.saved = false;
   return flag;
 }
+
+// A value in a message, where "" would be read over.
+inline std::string in_message(const std::string& value) {
+  return value.empty() ? "\"\"" : escaped(value);
+}
+// The whole text as a T in the range; throws usage beginning with `what` ("usage: --lr").
+template <class T> T parse(const std::string& what, const std::string& text, T low, T high) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string allowed = fmt::format("; allowed {}..{}", low, high);
+  const bool whole =
+      !text.empty() && end == text.data() + text.size() && error != std::errc::invalid_argument;
+  SINTER_CHECK(whole, usage,
+      cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
+          in_message(text), allowed));
+  const bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
+  SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
+  return value;
+}
+// The items of "a, b,c", none empty; throws usage beginning with `what` ("usage: --hidden"). Blanks
+// before an item do not count.
+std::vector<std::string> split(const std::string& what, const std::string& text);
+// "nearest is bf16; allowed f32, tf32, bf16", of a long list the nearest alone; or all, if none is
+// near.
+std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known);
+// Throws usage unless the word is one of them: "usage: unknown --act: tahn; nearest is tanh; ..".
+void check_word(const std::string& what, const std::string& word,
+    const std::vector<std::string>& known, const std::string& where = "",
+    const std::string& hint = "");
+// What to do in place of a flag that went, or of a value that it no longer takes; "" of any other.
+std::string successor_of(std::string_view flag, std::string_view value = "");
 
 class Flags {
  public:
@@ -58,28 +97,52 @@ class Flags {
     global_ = global;
   }
 
-  // Called with the text once the target has it, to refuse it or to make more of it.
-  using Check = std::function<void(const std::string& text)>;
   // `names`: "batch-size,batch" or "quiet,q", the first one counts.
   Flag& toggle(std::string_view names, bool& target, std::string help);
+  // `check` is called with the text once the target has it, to refuse it or to make more of it.
   Flag& word(std::string_view names, std::string& target, std::string value, std::string help,
-      Check check = {});
+      std::function<void(const std::string& text)> check = {});
+  // aliases: other words for some of those allowed.
   Flag& choice(std::string_view names, std::string& target, std::vector<std::string> allowed,
-      std::string help);
-  // A whole one or one with a fraction, by the target: int, int64_t, uint64_t, double. Ranges are
-  // inclusive. An optional target is unset by default; `standard` can say what that means.
+      std::string help, std::vector<std::pair<std::string, std::string>> aliases = {});
+  // A whole one or one with a fraction, or a list "256,128", by the target. Ranges are inclusive.
+  // An optional target is unset by default; `standard` can say what that means.
   template <class Target>
   Flag& number(std::string_view names, Target& target, NumberOf<Target> low, NumberOf<Target> high,
-      std::string help);
-  Flag& integers(std::string_view names, std::vector<int64_t>& target, int64_t low, int64_t high,
-      std::string help);
+      std::string help) {
+    using T = NumberOf<Target>;
+    constexpr bool is_list = std::is_same_v<Target, std::vector<T>>;
+    const auto text = [&target]() -> std::string {
+      if constexpr (is_list)
+        return join(target, ",");
+      else if constexpr (std::is_same_v<T, Target>)
+        return fmt::format("{}", target);
+      else
+        return target ? fmt::format("{}", *target) : "";
+    };
+    const auto set = [&target, low, high](const std::string& what, const std::string& given) {
+      if constexpr (is_list) {
+        Target values;
+        for (const std::string& item : split(what, given))
+          values.push_back(parse<T>(what, item, low, high));
+        target = std::move(values);
+      } else {
+        target = parse<T>(what, given, low, high);
+      }
+    };
+    const char* value = is_list ? "N,N,.." : std::is_floating_point_v<T> ? "X" : "N";
+    Flag& flag = add(names, value, text(), std::move(help), set,
+        [text] { return is_list ? '"' + text() + '"' : text(); });
+    flag.once = is_list;
+    return flag;
+  }
 
   const std::deque<Flag>& all() const { return flags_; }
   std::deque<Flag>& all() { return flags_; }
   Flag* find(std::string_view name);
   const Flag& operator[](std::string_view name) const;
   bool given(std::string_view name) const { return (*this)[name].source != Source::standard; }
-  std::vector<std::string> names() const;
+  std::vector<std::string> names() const;  // but for hidden ones
 
   // Sets the value unless one of a higher rank is there. `where`: " in /tmp/a.toml", for messages.
   static void set(
@@ -91,23 +154,11 @@ class Flags {
   std::string config(std::string_view section) const;
 
  private:
-  Flag& add(std::string_view names, std::string value, std::string standard, std::string help);
+  Flag& add(std::string_view names, std::string value, std::string standard, std::string help,
+      decltype(Flag::set) set, decltype(Flag::get) get);
   std::deque<Flag> flags_;  // references stay valid
-  std::string topic_;
+  std::string topic_ = "flags";
   bool global_ = false;
 };
-
-// "nearest is bf16; allowed f32, tf32, bf16", of a long list the nearest alone; or all, if none is
-// near.
-std::string nearest_or_all(std::string_view word, const std::vector<std::string>& known);
-// The items of "a, b,c", none empty; throws usage beginning with `what` ("usage: --hidden"). Blanks
-// before an item do not count.
-std::vector<std::string> split(
-    const std::string& what, const std::string& text, const std::string& where = "");
-// The whole text as a number in the range; throws usage beginning with `what` ("usage: --lr").
-int64_t parse_integer(const std::string& what, const std::string& text, int64_t low, int64_t high,
-    const std::string& where = "");
-double parse_number(const std::string& what, const std::string& text, double low, double high,
-    const std::string& where = "");
 
 }  // namespace sinter::cli

@@ -35,6 +35,7 @@ constexpr FlagWords kFlagWords[] = {
 }  // namespace
 
 std::string with_flags(std::string hint) {
+  if (hint.find("--") != hint.npos) return hint;  // a program's own
   for (const auto& [library, program] : kFlagWords) {
     for (size_t at = hint.find(library); at != std::string::npos;
          at = hint.find(library, at + program.size()))

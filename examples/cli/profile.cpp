@@ -81,7 +81,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
     SINTER_CHECK(is_one_of(e.relation, {"==", "!=", "<=", ">=", "<", ">"}), usage,
         cat("usage: --expect: unknown relation: ", escaped(e.relation), " in ", escaped(item),
             "; allowed == != <= >= < >"));
-    e.wanted = parse_number("usage: --expect " + escaped(e.key), item.substr(value), -1e300, 1e300);
+    e.wanted = parse("usage: --expect " + escaped(e.key), item.substr(value), -1e300, 1e300);
     e.eager = e.key.starts_with("eager.");
     if (e.eager) e.key.erase(0, 6);
     if (e.key.starts_with("row:")) {
@@ -93,8 +93,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
       e.key.erase(0, dot + 1);
     }
     const std::vector<std::string>& known = e.row.empty() ? kKeys : kRowKeys;
-    SINTER_CHECK(is_one_of(e.key, known), usage,
-        cat("usage: --expect: unknown key: ", escaped(e.key), "; ", nearest_or_all(e.key, known)));
+    check_word("--expect: unknown key", e.key, known);
     out.push_back(std::move(e));
   }
   return out;
@@ -105,9 +104,7 @@ std::vector<Distrust> parse_distrust(const std::string& text) {
   for (const std::string& item : items("usage: --fail-on", text)) {
     const size_t at = item.find('>');
     Distrust d{.text = item, .what = item.substr(0, at)};
-    SINTER_CHECK(is_one_of(d.what, kDistrust), usage,
-        cat("usage: --fail-on: unknown condition: ", escaped(d.what), "; ",
-            nearest_or_all(d.what, kDistrust)));
+    check_word("--fail-on: unknown condition", d.what, kDistrust);
     const bool wants = d.what == "distortion" || d.what == "noise";
     SINTER_CHECK(wants == (at != std::string::npos), usage,
         cat("usage: --fail-on: ", d.what, wants ? " needs a limit" : " takes no limit", ": ",
@@ -116,7 +113,7 @@ std::vector<Distrust> parse_distrust(const std::string& text) {
     if (wants) {
       std::string limit = item.substr(at + 1);
       if (limit.ends_with('%')) limit.pop_back();
-      d.percent = parse_number("usage: --fail-on " + d.what, limit, 0, 1e6);
+      d.percent = parse("usage: --fail-on " + d.what, limit, 0.0, 1e6);
     }
     out.push_back(std::move(d));
   }

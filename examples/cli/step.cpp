@@ -15,14 +15,7 @@ namespace sinter::cli {
 void add_rules_flag(Flags& flags, std::string& rules) {
   flags
       .word("rules", rules, "LIST", "fusion rules: all, none, or NAME and -NAME from left to right",
-          [&rules](const std::string& text) {
-            try {
-              rules = capture::RuleSet(text).text();
-            } catch (const Error& error) {
-              const std::string& said = error.message();  // "rules: unknown rule: .."
-              throw Error(error.kind(), cat("usage: --", said), error.hint());
-            }
-          })
+          [&rules](const std::string& text) { rules = capture::RuleSet(text).text(); })
       .once = true;
 }
 

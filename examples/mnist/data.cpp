@@ -103,10 +103,7 @@ void add_data(App& app) {
     const std::vector<std::string> known{"verify", "make"};
     SINTER_CHECK(!words.empty(), usage, "usage: data: what to do is missing; allowed verify, make",
         "mnist data verify");
-    SINTER_CHECK(words[0] == "verify" || words[0] == "make", usage,
-        cat("usage: unknown word: ", escaped(words[0]), " for data; ",
-            nearest_or_all(words[0], known)),
-        "mnist data --help");
+    check_word("unknown word", words[0], known, " for data", "mnist data --help");
     const bool makes = words[0] == "make";
     SINTER_CHECK(words.size() <= 2 && (words.size() == 2 || !makes), usage,
         cat("usage: data ", words[0], ": ", words.size() - 1, " places given, wanted ",

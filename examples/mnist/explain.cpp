@@ -7,6 +7,7 @@
 #include "capture/rules.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/commands.h"
+#include "profiler/grid.h"
 #include "profiler/kernel_name.h"
 
 namespace sinter::mnist {
@@ -55,9 +56,7 @@ std::string text_of(const OpDef& op) {
   } else {
     text = "An op: " + text;
   }
-  text = cli::wrapped("", text, 0);
-  text.pop_back();
-  return text;
+  return profiler::wrapped(text, 80, 0);
 }
 
 int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {

@@ -20,34 +20,23 @@ constexpr int64_t kMany = 1'000'000'000'000;
 // Warm-up steps of a run: "200" or "20%".
 int64_t warmup_steps(const std::string& text, int64_t steps) {
   const std::string what = "usage: --lr-warmup";
-  if (!text.ends_with('%')) return std::min(parse_integer(what, text, 0, kMany), steps);
+  if (!text.ends_with('%')) return std::min(parse<int64_t>(what, text, 0, kMany), steps);
   return std::llround(
-      parse_number(what, text.substr(0, text.size() - 1), 0, 100) / 100 * double(steps));
+      parse(what, text.substr(0, text.size() - 1), 0.0, 100.0) / 100 * double(steps));
 }
 
-// "1:3:20", "1:3:20:2", or names in any order: "wait:1,active:20".
+// "1:3:20" or "1:3:20:2"
 ProfileSteps parse_profile_steps(const std::string& text) {
   const std::string what = "usage: --profile-steps";
-  const char* hint = "--profile-steps 1:3:20, or wait:1,warmup:3,active:20,repeat:1";
-  const std::vector<std::string_view> names{"wait", "warmup", "active", "repeat"};
+  const std::vector<std::string_view> items = parts_of(text, ":");
+  SINTER_CHECK(items.size() == 3 || items.size() == 4, usage,
+      cat(what, " is not W:U:A[:R]: ", in_message(text), "; ",
+          count_of(std::ssize(items), "number"), ", wanted 3 or 4"),
+      "--profile-steps 1:3:20");
   ProfileSteps steps;
   int* const fields[] = {&steps.wait, &steps.warmup, &steps.active, &steps.repeat};
-  const bool named =
-      std::ranges::any_of(text, [](unsigned char c) { return c == ',' || std::isalpha(c); });
-  std::string list = text;
-  if (!named) std::ranges::replace(list, ':', ',');
-  const std::vector<std::string> items = split(what, list);
-  SINTER_CHECK(named || items.size() == 3 || items.size() == 4, usage,
-      cat(what, " is not W:U:A: ", escaped(text), "; ", items.size(), " numbers, wanted 3"), hint);
-  for (size_t i = 0; i < items.size(); ++i) {
-    const size_t colon = named ? std::min(items[i].find(':'), items[i].size() - 1) : 0;
-    const size_t field =
-        named ? std::ranges::find(names, items[i].substr(0, colon)) - names.begin() : i;
-    SINTER_CHECK(field < names.size(), usage,
-        cat(what, ": unknown field: ", escaped(items[i]), " in ", escaped(text)), hint);
-    const std::string number = named ? items[i].substr(colon + 1) : items[i];
-    *fields[field] = int(parse_integer(what, number, field == 2, 1'000'000));
-  }
+  for (size_t i = 0; i < items.size(); ++i)
+    *fields[i] = parse(what, std::string(items[i]), int(i == 2), 1'000'000);
   return steps;
 }
 
@@ -73,9 +62,9 @@ void check_model(const std::string& text) {
   std::vector<std::string> names;
   for (const NamedModel& model : kModels) names.emplace_back(model.name);
   const bool has_layers = text.find_first_of(" ;") != std::string::npos;
-  SINTER_CHECK(has_layers || find_model(text), usage,
-      cat("usage: unknown --model: ", escaped(text), "; ", nearest_or_all(text, names)),
-      "or layers: --model \"conv 16 5; relu; pool 2; flatten; linear 10\"");
+  if (!has_layers)
+    check_word("unknown --model", text, names, "",
+        "or layers: --model \"conv 16 5; relu; pool 2; flatten; linear 10\"");
 }
 
 // Each "dropout X; " of the layers with another share; none at 0.
@@ -86,18 +75,24 @@ std::string with_dropout(std::string layers, double share) {
   return layers;
 }
 
-// A flag that the model has no use for is an error where somebody asked for it; a preset or a
+// A flag that a choice has no use for is an error where somebody asked for it; a preset or a
 // checkpoint may bring it along.
+void check_use(const Flags& flags, std::string_view name, const std::string& choice, bool used,
+    const std::vector<std::string_view>& takers, const std::string& hint) {
+  const auto asked = [name](const Flag& flag) {
+    return flag.name == name && flag.source >= Source::file;
+  };
+  SINTER_CHECK(used || std::ranges::none_of(flags.all(), asked), usage,
+      cat("usage: ", choice, " has no use for --", name, ", which is for ", join(takers)), hint);
+}
+
 void check_flags_of_model(const Flags& flags, const ModelFlags& model) {
   for (const char* name : {"hidden", "act", "dropout"}) {
-    if (model.takes(name) || flags[name].source < Source::file) continue;
     std::vector<std::string_view> takers;
     for (const NamedModel& other : kModels) {
       if (other.flags.find(name) != std::string_view::npos) takers.push_back(other.name);
     }
-    throw Error(Error::Kind::usage,
-        cat("usage: --model ", escaped(model.model), " has no use for --", name, ", which is for ",
-            join(takers)),
+    check_use(flags, name, "--model " + escaped(model.model), model.takes(name), takers,
         "leave it out, or write the layers: --model \"conv 16 5; relu; flatten; linear 10\"");
   }
 }
@@ -112,19 +107,13 @@ std::string usual_numbers(double nn::OptimizerChoice::*number) {
   return text;
 }
 
-// The same of --momentum; a command may be without it.
-void check_momentum(const Flags& flags, const OptimizerFlags& optimizer) {
-  const auto given = [](const Flag& flag) {
-    return flag.name == "momentum" && flag.source >= Source::file;
-  };
-  if (std::ranges::none_of(flags.all(), given)) return;
+void check_momentum(const Flags& flags, const std::string& optimizer) {
   std::vector<std::string_view> takers;
   for (const nn::OptimizerChoice& choice : nn::optimizers()) {
     if (choice.has_momentum) takers.push_back(choice.name);
   }
-  SINTER_CHECK(nn::optimizer_named(optimizer.optimizer).has_momentum, usage,
-      cat("usage: --optimizer ", optimizer.optimizer, " has no use for --momentum, which is for ",
-          join(takers)),
+  check_use(flags, "momentum", "--optimizer " + optimizer,
+      nn::optimizer_named(optimizer).has_momentum, takers,
       cat("leave it out, or --optimizer ", takers[0]));
 }
 
@@ -193,16 +182,18 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
       return model.takes(name) ? get() : "";
     };
   };
-  of_model(flags.integers("hidden", model.hidden, 1, 1'000'000, "widths of the hidden layers"));
-  of_model(flags.choice(
-      "act", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"}, "between the layers"));
+  of_model(flags.number(
+      "hidden,hidden-sizes", model.hidden, 1, 1'000'000, "widths of the hidden layers"));
+  of_model(flags.choice("act,activation", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"},
+      "between the layers", {{"swish", "silu"}}));
   Flag& dropout = flags.number(
       "dropout", model.dropout, 0, 0.99, "share of activations zeroed in training; 0 none");
   dropout.standard = "0, cnn 0.25 and 0.5, cnn3 0.4";
   of_model(dropout);
   flags.number("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
   flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"},
-      "bf16: activations and copies of the weights; tf32: cuda and simt only");
+      "bf16: activations and copies of the weights; tf32: cuda and simt only",
+      {{"float32", "f32"}, {"bfloat16", "bf16"}});
   flags
       .word("image-size", model.image_size, "HxW[xC]", "of the data of a run: for its config",
           [](const std::string& text) { ImageShape::parse(text); })
@@ -211,8 +202,8 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
 
 void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.topic("optimizer");
-  flags.number("epochs", optimizer.epochs, 1, 1'000'000, "passes over the training set").get =
-      [&optimizer] { return optimizer.steps ? "" : std::to_string(optimizer.epochs); };
+  flags.number("epochs,num-epochs", optimizer.epochs, 1, 1'000'000, "passes over the training set")
+      .get = [&optimizer] { return optimizer.steps ? "" : std::to_string(optimizer.epochs); };
   flags.number("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
   flags.number("patience", optimizer.patience, 0, 1'000'000,
       "end after N epochs without a better val accuracy; 0 never");
@@ -228,23 +219,24 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.number("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
   flags.number(
       "accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
-  flags.number("eval-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
+  flags.number("eval-batch-size,test-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
   add_optimizer_flag(flags, optimizer.optimizer);
-  flags.number("lr", optimizer.lr, 0, 1e6, "learning rate; the peak of a schedule").standard =
-      usual_numbers(&nn::OptimizerChoice::lr);
+  flags.number("lr,learning-rate", optimizer.lr, 0, 1e6, "learning rate; the peak of a schedule")
+      .standard = usual_numbers(&nn::OptimizerChoice::lr);
   Flag& momentum = flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
   momentum.get = [&optimizer, get = momentum.get] {  // what adam has no use for is not written
     return nn::optimizer_named(optimizer.optimizer).has_momentum ? get() : "";
   };
   flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "").standard =
       usual_numbers(&nn::OptimizerChoice::weight_decay);
-  flags.choice("schedule", optimizer.schedule, {"constant", "cosine", "step", "onecycle"},
-      "of the learning rate");
+  flags.choice("schedule,lr-schedule", optimizer.schedule,
+      {"constant", "cosine", "step", "onecycle"}, "of the learning rate");
   flags
       .word("lr-warmup", optimizer.warmup, "N|P%", "steps with a rising rate, or a share of all",
           [](const std::string& text) { warmup_steps(text, 1); })
       .standard = "0, onecycle 20%";
-  flags.number("clip", optimizer.clip, 0, 1e6, "largest norm of all gradients; 0 off");
+  flags.number(
+      "clip,max-grad-norm", optimizer.clip, 0, 1e6, "largest norm of all gradients; 0 off");
   flags.number("label-smoothing", optimizer.label_smoothing, 0, 0.99, "");
 }
 
@@ -270,13 +262,14 @@ void add_run_flags(Flags& flags, RunFlags& run) {
   flags.number("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");
   Flag& resume = flags.word("resume", run.resume, "RUN", "go on with a run that was stopped");
   resume.saved = false;
-  resume.bare_value = resume.standard = "runs/last";
+  resume.bare_value = "runs/last";
   Flag& stop = flags.number(
       "stop-after", run.stop_after, 0, kMany, "as if a signal came after step N: for tests");
   stop.saved = false;
   stop.hidden = true;
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
-  flags.number("log-every", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
+  flags.number(
+      "log-every,log-interval", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
   flags.number("target-acc", run.target_acc, 0, 100, "wanted test accuracy in %; exit 7 below it");
   not_saved(flags.number("rank-timeout", run.rank_timeout, 1, 1e6,
       "of several processes (mpirun): seconds to wait for one that hangs"));
@@ -308,10 +301,11 @@ void resolve(const Flags& flags, TrainFlags& train) {
       "--val 5000");
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
       "usage: --dry-run and --overfit-batch exclude each other: both are given");
-  for (const char* name : {"sort", "rows", "no-meta", "filter", "group-by-input-shape",
-           "group-by-module", "guess", "expect", "fail-on", "profile-steps"}) {
-    SINTER_CHECK(!train.mode.profile.formats.empty() || flags[name].source != Source::command_line,
-        usage, cat("usage: --", name, " needs --profile: none is given"),
+  for (const Flag& flag : flags.all()) {
+    const bool of_a_profile = flag.topic == "table" || flag.name == "profile-steps";
+    SINTER_CHECK(
+        !of_a_profile || !train.mode.profile.formats.empty() || flag.source != Source::command_line,
+        usage, cat("usage: ", flag.shown(), " needs --profile: none is given"),
         "--profile prints the table");
   }
   if (train.mode.mode == "fused") {
@@ -330,7 +324,7 @@ void resolve(const Flags& flags, TrainFlags& train) {
 void resolve_step(const Flags& flags, TrainFlags& train) {
   OptimizerFlags& optimizer = train.optimizer;
   check_flags_of_model(flags, train.model);
-  check_momentum(flags, optimizer);
+  check_momentum(flags, optimizer.optimizer);
   if (train.model.model == "geglu") {
     std::vector<int64_t>& hidden = train.model.hidden;
     if (hidden == ModelFlags{}.hidden) hidden.resize(1);
@@ -354,12 +348,7 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
 bool cpu_has(std::string_view feature) {
   std::ifstream cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
-    if (!line.starts_with("flags")) continue;
-    std::istringstream words(line);
-    for (std::string word; words >> word;) {
-      if (word == feature) return true;
-    }
-    return false;
+    if (line.starts_with("flags")) return (line + " ").find(cat(" ", feature, " ")) != line.npos;
   }
   return false;
 }
@@ -370,7 +359,7 @@ namespace {
 // multiplies it fast. fast99: to 99 %, with a small convolutional net. best: what this program can
 // do.
 struct Preset {
-  const char *name, *flags;
+  const char *name, *flags;  // lines of a config
 };
 constexpr Preset kPresets[] = {
     {"fast98",
@@ -382,7 +371,7 @@ constexpr Preset kPresets[] = {
         "batch-size=128 epochs=4 val=0 save-every=0 mode=fused target-acc=99"},
     {"best",
         "model=cnn3 optimizer=adam schedule=onecycle lr=0.003 lr-warmup=20% normalize=mnist "
-        "batch-size=128 epochs=15 augment=shift=2,rotate=10,scale=10 val=0 mode=fused "
+        "batch-size=128 epochs=15 augment=\"shift=2,rotate=10,scale=10\" val=0 mode=fused "
         "target-acc=99.4"}};
 
 }  // namespace
@@ -393,17 +382,15 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-FlagValues preset(const std::string& name, const CommonFlags& common) {
-  FlagValues out;
+std::string preset(const std::string& name, const CommonFlags& common) {
+  std::string config = cat("[train] ", std::ranges::find(kPresets, name, &Preset::name)->flags);
   if (name == "fast98") {
     const Device device = choose_device(common.device).first;
     const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
-    out.emplace_back("dtype", bf16 ? "bf16" : "f32");
+    config += bf16 ? " dtype=bf16" : " dtype=f32";
   }
-  std::istringstream words(std::ranges::find(kPresets, name, &Preset::name)->flags);
-  for (std::string word; words >> word;)
-    out.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
-  return out;
+  std::ranges::replace(config, ' ', '\n');
+  return config;
 }
 
 }  // namespace sinter::mnist

@@ -124,8 +124,8 @@ void add_train_flags(Flags& flags, TrainFlags& train);
 void resolve(const Flags& flags, TrainFlags& train);
 void resolve_step(const Flags& flags, TrainFlags& train);  // the same without the flags of a whole
                                                            // run
-// The flags of --preset NAME, of those that preset_names() lists.
-FlagValues preset(const std::string& name, const CommonFlags& common);
+// The config of --preset NAME, of those that preset_names() lists.
+std::string preset(const std::string& name, const CommonFlags& common);
 std::vector<std::string> preset_names();
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/atomic_file.h"
+#include "examples/cli/config.h"
 #include "examples/cli/text.h"
 #include "examples/mnist/trainer.h"
 #include "nn/state_dict.h"

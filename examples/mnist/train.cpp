@@ -89,7 +89,7 @@ void add_train(App& app) {
   command.many_processes = true;
   add_train_flags(command.flags, flags);
   command.preset = [&app] {
-    return flags.run.preset.empty() ? FlagValues{} : preset(flags.run.preset, app.common());
+    return flags.run.preset.empty() ? "" : preset(flags.run.preset, app.common());
   };
   static std::optional<Resumed> resumed;
   command.check = [&command] {

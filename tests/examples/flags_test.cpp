@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "examples/cli/app.h"
+#include "examples/cli/config.h"
 #include "examples/cli/messages.h"
 #include "examples/cli/progress.h"
 #include "examples/cli/text.h"
@@ -28,11 +29,11 @@ struct FlagsTest : testing::Test {
     flags.topic("train");
     flags.toggle("on", on, "");
     flags.word("word,w", word, "W", "");
-    flags.choice("act", choice, {"relu", "gelu"}, "");
+    flags.choice("act", choice, {"relu", "gelu"}, "", {{"rectifier", "relu"}});
     flags.number("batch-size,batch", batch, 1, 1000, "");
     flags.number("rate", rate, 0, 1, "");
     flags.number("lr", lr, 0, 10, "").standard = "adam 0.001";
-    flags.integers("hidden", hidden, 1, 1000, "");
+    flags.number("hidden", hidden, 1, 1000, "");
   }
   void set(const std::string& name, const std::string& text, Source source = Source::command_line) {
     Flags::set(*flags.find(name), text, source);
@@ -78,6 +79,35 @@ TEST_F(FlagsTest, RefusalsGiveTextAndRange) {
   EXPECT_EQ(refusal("act", "re\x1blu").find("usage: unknown --act: re\\x1blu"), 0u);
 }
 
+TEST_F(FlagsTest, OtherWordsForAChoiceAreTakenAsOurs) {
+  set("act", "gelu", Source::file);
+  set("act", "rectifier");
+  EXPECT_EQ(choice, "relu");
+  EXPECT_NE(flags.config("train").find("act = \"relu\"\n"), std::string::npos);
+}
+
+TEST_F(FlagsTest, WhatWentNamesItsSuccessor) {
+  for (const auto& [flag, value] : {std::pair{"--card", ""}, {"card", "h100"}, {"profile", "csv"},
+           {"profile", "table,csv"}, {"augment", "elastic=3"}})
+    EXPECT_NE(successor_of(flag, value), "") << flag << " " << value;
+  for (const auto& [flag, value] : {std::pair{"--color", ""}, {"profile", ""}, {"profile", "json"},
+           {"augment", "shift=3"}, {"act", "csv"}, {"", ""}})
+    EXPECT_EQ(successor_of(flag, value), "") << flag << " " << value;
+  test::expect_error(Error::Kind::usage,
+      {"usage: unknown key: card under [train] in F; it went", "--device cuda"},
+      [&] { apply_config("[train]\ncard = \"h100\"\n", "F", flags, "train", {"train"}); });
+}
+
+// A check of a library does not know the flag, nor where the value came from.
+TEST_F(FlagsTest, ARefusalOfALibraryNamesTheFlagAndThePlace) {
+  std::string layers;
+  flags.word("layers", layers, "TEXT", "", [](const std::string& text) {
+    throw Error(Error::Kind::usage, "net: no layer: " + text, "L");
+  });
+  test::expect_error(Error::Kind::usage, {"usage: --layers: no layer: x in F", "hint: L"},
+      [&] { apply_config("[train]\nlayers = x\n", "F", flags, "train", {"train"}); });
+}
+
 TEST_F(FlagsTest, ListsNameTheItem) {
   EXPECT_EQ(refusal("hidden", "256,,8"), "usage: --hidden has an empty item: 256,,8; item 2");
   EXPECT_EQ(refusal("hidden", "256,"), "usage: --hidden has an empty item: 256,; item 2");
@@ -95,8 +125,7 @@ TEST_F(FlagsTest, HigherRankWinsWhateverTheOrder) {
   EXPECT_EQ(batch, 5);
   set("word", "preset", Source::preset);
   set("word", "file", Source::file);
-  set("word", "environment", Source::environment);
-  EXPECT_EQ(word, "environment");
+  EXPECT_EQ(word, "file");
 }
 
 TEST_F(FlagsTest, OfTwoThatExcludeEachOtherTheHigherRankWins) {
@@ -134,7 +163,7 @@ TEST_F(FlagsTest, ConfigMistakesAreNamed) {
   EXPECT_EQ(config_refusal("[train]\nbatchsize = 3\n"),
       "usage: unknown key: batchsize under [train] in F; nearest is batch-size");
   EXPECT_EQ(config_refusal("[tarin]\nrate = 3\n"),
-      "usage: unknown section: [tarin] in F; nearest is train; allowed train, eval");
+      "usage: unknown section: tarin in F; nearest is train; allowed train, eval");
   EXPECT_EQ(config_refusal("rate = 1\n"),
       "usage: key in the wrong place: rate in F; it belongs under [train]");
   EXPECT_EQ(config_refusal("[train]\nseed = 1\n"),

@@ -397,8 +397,8 @@ TEST(Mnist, HelpListsEveryFlagOnStdout) {
   const Result r = program.run({"train", "--help"});
   EXPECT_EQ(r.status, 0);
   EXPECT_EQ(r.err, "");
-  for (const char* part : {"usage: mnist train [flags]", "--hidden N,N,..", "[256,128]",
-           "--batch-size, --batch N", "every command", "--seed N"})
+  for (const char* part : {"usage: mnist train [flags]", "--hidden, --hidden-sizes N,N,..",
+           "[256,128]", "--batch-size, --batch N", "every command", "--seed N"})
     EXPECT_TRUE(has(r.out, part)) << part;
   for (const Words& words : {Words{"--help"}, {"-h"}, {"eval", "-h"}, {"predict", "--help"},
            {"--version"}, {"train", "--version"}}) {

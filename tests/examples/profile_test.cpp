@@ -194,7 +194,7 @@ TEST(ProfileTable, TrainChecksItsWindowAndGradesAGuess) {
   ASSERT_TRUE(std::freopen("/dev/null", "r", stdin));  // nobody answers
   const Program program;
   const Words train{"train", "--limit", "200", "--steps", "9", "--hidden", "16", "--threads", "1",
-      "--val", "0", "--profile", "--profile-steps", "wait:1,warmup:1,active:2,repeat:2"};
+      "--val", "0", "--profile", "--profile-steps", "1:1:2:2"};
   Result r = program.run(with(train, {"--expect", "launches==17,row:linear.launches==2"}));
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_NE(r.out.find("(2 x 2 active, 1 warmup)"), std::string::npos) << r.out;

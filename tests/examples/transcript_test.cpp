@@ -1,0 +1,55 @@
+// The words of the programs as transcripts, golden/NAME.txt: each line "$ COMMAND" is run by bash
+// in a folder that is empty at first, and what it prints and its exit status follow; FOLDER is the
+// folder's name. SINTER_REGENERATE=1 writes them anew; a new case is a line
+// "$ COMMAND".
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+
+#include "tests/test_util.h"
+
+namespace sinter {
+namespace {
+
+// What a line of a transcript prints, and its exit status.
+std::string output_of(const std::string& command, const test::TempDir& folder) {
+  folder.write("command", "cd " + folder.path() +
+                              "\nunset SINTER_DATA\nexport XDG_CACHE_HOME=$PWD "
+                              "PATH=" SINTER_BIN_DIR ":$PATH\n" +
+                              command + "\n");
+  const std::string bash = "bash " + folder.file("command") + " 2>&1 </dev/null";
+  FILE* const pipe = popen(bash.c_str(), "r");
+  std::string out;
+  std::array<char, 4096> part{};
+  for (size_t n; (n = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
+    out.append(part.data(), n);
+  const std::string name = folder.path();
+  for (size_t at; (at = out.find(name)) != out.npos;) out.replace(at, name.size(), "FOLDER");
+  return cat(out, "status ", WEXITSTATUS(pclose(pipe)), "\n");
+}
+
+void expect_transcript(const std::string& name) {
+  const std::string path = cat(SINTER_SOURCE_DIR "/tests/examples/golden/", name, ".txt"),
+                    golden = test::text_of(path);
+  const test::TempDir folder;
+  std::string now;
+  int commands = 0;
+  for (size_t at = golden.find("$ "); at != golden.npos; at = golden.find("\n$ ", at + 1)) {
+    at += golden[at] == '\n';
+    const std::string command = golden.substr(at + 2, golden.find('\n', at) - at - 2);
+    now += cat(commands++ ? "\n" : "", "$ ", command, "\n", output_of(command, folder));
+  }
+  EXPECT_GT(commands, 0) << path;
+  if (std::getenv("SINTER_REGENERATE")) std::ofstream(path) << now;
+  EXPECT_EQ(now, golden) << "SINTER_REGENERATE=1 writes the file anew";
+}
+
+TEST(Transcript, Help) { expect_transcript("help"); }
+TEST(Transcript, PrintConfig) { expect_transcript("print_config"); }
+TEST(Transcript, WrongWords) { expect_transcript("wrong_words"); }
+TEST(Transcript, WrongConfigs) { expect_transcript("wrong_configs"); }
+
+}  // namespace
+}  // namespace sinter
