@@ -172,7 +172,7 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
       << table;
 
   std::map<std::string, Json> in_json;
-  for (const Json& row : json["table"]) {
+  for (const Json& row : json["rows"]) {
     if (row["in_table"]) in_json[row["name"]] = row;
   }
   EXPECT_TRUE(in_json.contains("gather_batch"));
