@@ -90,14 +90,14 @@ bool rule::relu_behind_dropout(Rewriter& r, int i) {
 //   Code, since two groups change together, each of which is whole without the other.
 bool rule::relu_between_convs(Rewriter& r, int i) {
   Node back = r.node(i);
-  if (back.op != &kConvActBackwardOp || back.in[1] < 0) return false;
+  if (back.op != &kConvActBackwardOp || back.in[2] < 0) return false;
   const int behind_at = r.producer(back.in[0]);
   if (behind_at < 0 || r.read_elsewhere(back.in[0], {i})) return false;
   Node behind = r.node(behind_at);
   const bool of_conv = behind.op == &kConvActBackwardOp || behind.op == &kConvActPoolBackwardOp;
-  if (!of_conv || behind.in[2] != back.in[1]) return false;
+  if (!of_conv || behind.in[1] != back.in[2]) return false;
   behind.attrs.set("relu", true);
-  back.in[1] = -1;
+  back.in[2] = -1;
   r.replace(behind_at, std::move(behind));
   r.replace(i, std::move(back));
   return true;

@@ -103,7 +103,7 @@ void keep_where_relu_passes(const conv::Correlation& d, const conv::Part& part, 
 
 template <class T> void conv_backward_of(const Call& call) {
   using V = compute_t<T>;
-  const Tensor &dy = call.in[0], &saved = call.in[1], &x = call.in[2],
+  const Tensor &dy = call.in[0], &x = call.in[1], &saved = call.in[2],
                weight = optional_input(call.in, 3);
   const auto& attrs = call.as<Conv2dGradAttrs>();
   const Conv2dSizes z = conv2d_sizes_before_pooling(x, call.out[0], dy, attrs);
@@ -149,13 +149,13 @@ Tensors gradients(const Tensor& dz, const Tensor& x, const Tensor& weight, const
   return out;
 }
 Tensors conv_act_backward_reference(Operands in, const Attrs& attrs) {
-  const Tensor dz = in[1].defined() ? act_backward_reference(Act::relu, in[0], in[1]) : in[0];
-  return gradients(dz, in[2], optional_input(in, 3), attrs);
+  const Tensor dz = in[2].defined() ? act_backward_reference(Act::relu, in[0], in[2]) : in[0];
+  return gradients(dz, in[1], optional_input(in, 3), attrs);
 }
 Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
   const char* op = "conv_act_pool_backward";
   const auto& a = attrs.as<Conv2dGradAttrs>();
-  const Tensor &dy = in[0], &x = in[2];
+  const Tensor &dy = in[0], &x = in[1];
   check_rank(op, "dy", dy, 4);
   check_rank(op, "x", x, 4);
   const Shape z = conv2d_shape(op, x, {dy.size(1), x.size(1), a.height, a.width},
@@ -163,20 +163,20 @@ Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
   Pool2dBackwardAttrs whole;
   whole.height = z[2];
   whole.width = z[3];
-  const Tensor dz = apply1(kMaxPool2dBackwardOp, {dy, in[1]}, whole);
+  const Tensor dz = apply1(kMaxPool2dBackwardOp, {dy, in[2]}, whole);
   return gradients(dz, x, optional_input(in, 3), attrs);
 }
 
 // Another y that broadcasts to dy is for the plain op alone.
 std::string limit(Operands in, const Attrs&) {
-  if (!in[1].defined() || in[1].shape() == in[0].shape()) return "";
-  return cat("y is ", in[1].describe(), "; it must be of dy's shape ", in[0].shape().str());
+  if (!in[2].defined() || in[2].shape() == in[0].shape()) return "";
+  return cat("y is ", in[2].describe(), "; it must be of dy's shape ", in[0].shape().str());
 }
 
 std::vector<Form> conv_backward_forms(bool pooled) {
   const Shape y = pooled ? Shape{2, 4, 2, 2} : Shape{2, 4, 5, 4};
-  const Tensors in{Tensor::meta(y), Tensor::meta(y, pooled ? DType::u8 : DType::f32),
-      Tensor::meta({2, 3, 7, 6})};
+  const Tensors in{Tensor::meta(y), Tensor::meta({2, 3, 7, 6}),
+      Tensor::meta(y, pooled ? DType::u8 : DType::f32)};
   Tensors with_weight = in;
   with_weight.push_back(Tensor::meta({4, 3, 3, 3}));
   const Conv2dGradAttrs attrs{.height = 3, .width = 3};
@@ -189,7 +189,7 @@ const OpDef kConvActBackwardOp{.name = "conv_act_backward",
     .formula =
         "dz = 0 where y <= 0, else dy; dW, db, dx as of conv2d from dz; relu: dx = 0 where "
         "x <= 0",
-    .min_inputs = 3,
+    .min_inputs = 2,
     .max_inputs = 4,
     .attrs = attr_type<Conv2dGradAttrs>(),
     .infer = infer_of<kConvActBackwardOp>,

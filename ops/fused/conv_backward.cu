@@ -85,7 +85,7 @@ conv_act_backward_mma_64x64(OfWeight weight, OfImage image) {
 }
 
 static void conv_backward(const Call& call, const Tensor& y, const Tensor& index) {
-  const Tensor &dy = call.in[0], &x = call.in[2], &dw = call.out[0], &db = call.out[1];
+  const Tensor &dy = call.in[0], &x = call.in[1], &dw = call.out[0], &db = call.out[1];
   const Tensor weight = optional_input(call.in, 3);
   const auto& attrs = call.as<Conv2dGradAttrs>();
   const Conv2dSizes z = conv2d_sizes_before_pooling(x, dw, dy, attrs);
@@ -130,7 +130,7 @@ static void conv_backward(const Call& call, const Tensor& y, const Tensor& index
   });
 }
 
-void conv_act_backward(const Call& call) { conv_backward(call, call.in[1], {}); }
-void conv_act_pool_backward(const Call& call) { conv_backward(call, {}, call.in[1]); }
+void conv_act_backward(const Call& call) { conv_backward(call, call.in[2], {}); }
+void conv_act_pool_backward(const Call& call) { conv_backward(call, {}, call.in[2]); }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -58,8 +58,8 @@ struct ConvNormActAttrs {
   double eps = 1e-5;
   SINTER_FIELDS(ConvNormActAttrs, stride_h, stride_w, pad_h, pad_w, act, eps)
 };
-// conv_act_backward: dy, y or absent, x, weight or absent -> dW, db, and with weight dx; of relu,
-// if there is y. conv_act_pool_backward: dy, index, x, weight or absent -> the same.
+// conv_act_backward: dy, x, y or absent, weight or absent -> dW, db, and with weight dx; of relu,
+// if there is y. conv_act_pool_backward: dy, x, index, weight or absent -> the same.
 // Conv2dGradAttrs of the weight's gradient; f32 gradients of parameters from bf16. With `relu` x is
 // what ReLU gave, and dx is the gradient of what ReLU took.
 

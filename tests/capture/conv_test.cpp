@@ -96,13 +96,13 @@ void expect_fused_steps(Device device) {
         "conv_act_pool conv_act_pool linear softmax_xent matmul conv_act_pool_backward "
         "conv_act_pool_backward multi_tensor_update weight_grad_update");
   }
-  const Graph deep = train_both(Net::deep, device);
+  const capture::Graph deep = train_both(Net::deep, device);
   EXPECT_EQ(ops_of(deep),
       "conv_act conv_act_pool linear softmax_xent matmul conv_act_pool_backward "
       "conv_act_backward multi_tensor_update weight_grad_update");
   // Note [ReLU between two convolutions]
-  for (const Node& node : deep.nodes) {
-    if (node.op == &kConvActBackwardOp) EXPECT_EQ(node.in[1], -1);
+  for (const capture::Node& node : deep.nodes) {
+    if (node.op == &kConvActBackwardOp) EXPECT_EQ(node.in[2], -1);
     if (node.op == &kConvActPoolBackwardOp) EXPECT_TRUE(node.attrs.as<Conv2dGradAttrs>().relu);
   }
 }

@@ -74,7 +74,7 @@ std::vector<Sample> conv_norm_act_samples() {
   return all;
 }
 
-// dy; y or, where pooled, the index; x; the weight.
+// dy; x; y or, where pooled, the index; the weight.
 std::vector<Sample> conv_backward_samples(bool pooled) {
   std::vector<Sample> all;
   for (const ConvActCase& c : conv_act_cases()) {
@@ -82,7 +82,7 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
     const Conv2dAttrs& w = c.window;
     const ConvActAttrs of_relu{w.stride_h, w.stride_w, w.pad_h, w.pad_w, Act::relu};
     const Tensors made = pooled ? apply(kConvActPoolOp, in, w) : apply(kConvActOp, in, of_relu);
-    Tensors operands{sample_tensor(made[0].shape(), 4), made[pooled ? 1 : 0], in[0]};
+    Tensors operands{sample_tensor(made[0].shape(), 4), in[0], made[pooled ? 1 : 0]};
     Conv2dGradAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, c.weight[2], c.weight[3]};
     all.push_back(fixed_sample(operands, attrs, "without x's gradient"));
     operands.push_back(in[1]);
@@ -90,7 +90,7 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
     attrs.relu = true;
     all.push_back(fixed_sample(operands, attrs, "behind a ReLU"));
     if (pooled) continue;
-    operands[1] = Tensor();
+    operands[2] = Tensor();
     all.push_back(fixed_sample(operands, attrs, "behind a ReLU, without y"));
   }
   Sample bad = all[0];
@@ -99,10 +99,10 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
     return pooled ? Tensor::zeros(shape, DType::u8) : sample_tensor(shape, 4);
   };
   bad.what = "y or index of another shape";
-  bad.in[1] = other({3, 5, 1, 2});
+  bad.in[2] = other({3, 5, 1, 2});
   all.push_back(bad);
   bad.what = "y or index that broadcasts";
-  bad.in[1] = other({5, 1, 1});
+  bad.in[2] = other({5, 1, 1});
   all.push_back(bad);
   return all;
 }
