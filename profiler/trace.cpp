@@ -39,15 +39,15 @@ const char* api_name(const LaunchRecord& l) {
 }
 
 // [[64, 784], [256, 784]] of "f32[64, 784] f32[256, 784]"
-std::string dims_of(std::string_view shapes) {
-  std::string out;
+Json dims_of(std::string_view shapes) {
+  Json out = Json::array();
   for (size_t at = 0; (at = shapes.find('[', at)) != std::string_view::npos;) {
     const size_t end = shapes.find(']', at);
     if (end == std::string_view::npos) break;
-    out += (out.empty() ? "" : ", ") + std::string(shapes.substr(at, end + 1 - at));
+    out.push_back(Json::parse(shapes.substr(at, end + 1 - at), nullptr, false));
     at = end;
   }
-  return "[" + out + "]";
+  return out;
 }
 
 // Writes events with `ts` in us after the first step's begin, from integer ns.
@@ -55,39 +55,33 @@ class Events {
  public:
   explicit Events(int64_t base) : base_(base) {}
 
-  static std::string us(int64_t ns) {
-    return fmt::format("{}{}.{:03d}", ns < 0 ? "-" : "", std::abs(ns) / 1000, std::abs(ns) % 1000);
-  }
-  // `rest`: ", .." members of the event
+  static double us(int64_t ns) { return double(ns) / 1e3; }
   void slice(const char* cat, std::string_view name, int pid, int64_t tid, int64_t t0, int64_t t1,
-      const std::string& args) {
-    add(R"("ph": "X", "cat": "{}", "name": {}, "pid": {}, "tid": {}, )"
-        R"("ts": {}, "dur": {}, "args": {{{}}})",
-        cat, json_text(name), pid, tid, us(t0 - base_), us(t1 - t0), args);
+      Json args) {
+    add({{"ph", "X"}, {"cat", cat}, {"name", name}, {"pid", pid}, {"tid", tid},
+        {"ts", us(t0 - base_)}, {"dur", us(t1 - t0)}, {"args", std::move(args)}});
   }
   void flow(const char* cat, int64_t id, int pid0, int64_t tid0, int64_t t0, int pid1, int64_t tid1,
       int64_t t1) {
-    add(R"("ph": "s", "cat": "{0}", "name": "{0}", "id": {1}, "pid": {2}, "tid": {3}, "ts": {4})",
-        cat, id, pid0, tid0, us(t0 - base_));
-    add(R"("ph": "f", "bp": "e", "cat": "{0}", "name": "{0}", "id": {1}, )"
-        R"("pid": {2}, "tid": {3}, "ts": {4})",
-        cat, id, pid1, tid1, us(t1 - base_));
+    add({{"ph", "s"}, {"cat", cat}, {"name", cat}, {"id", id}, {"pid", pid0}, {"tid", tid0},
+        {"ts", us(t0 - base_)}});
+    add({{"ph", "f"}, {"bp", "e"}, {"cat", cat}, {"name", cat}, {"id", id}, {"pid", pid1},
+        {"tid", tid1}, {"ts", us(t1 - base_)}});
   }
-  void counter(const char* name, int pid, int64_t t, const std::string& args) {
-    add(R"("ph": "C", "name": "{}", "pid": {}, "tid": 0, "ts": {}, "args": {{{}}})", name, pid,
-        us(t - base_), args);
+  void counter(const char* name, int pid, int64_t t, Json args) {
+    add({{"ph", "C"}, {"name", name}, {"pid", pid}, {"tid", 0}, {"ts", us(t - base_)},
+        {"args", std::move(args)}});
   }
-  void meta(const char* what, int pid, int64_t tid, const std::string& args) {
-    add(R"("ph": "M", "name": "{}", "pid": {}, "tid": {}, "ts": 0, "args": {{{}}})", what, pid, tid,
-        args);
+  void meta(const char* what, int pid, int64_t tid, const std::string& name) {
+    add({{"ph", "M"}, {"name", what}, {"pid", pid}, {"tid", tid}, {"ts", 0},
+        {"args", {{"name", name}}}});
   }
   std::string take() { return std::move(text_); }
 
  private:
-  template <class... Ts> void add(fmt::format_string<Ts...> form, Ts&&... values) {
-    text_ += text_.empty() ? "{" : ",\n{";
-    text_ += fmt::format(form, std::forward<Ts>(values)...);
-    text_ += "}";
+  void add(const Json& event) {
+    text_ += text_.empty() ? "" : ",\n";
+    text_ += json_text(event);
   }
   int64_t base_;
   std::string text_;
@@ -114,14 +108,13 @@ class TraceWriter {
   void write() {
     lanes();
     for (const StepSample& s : steps_)
-      events_.counter(
-          "step ms", host_, s.t0, fmt::format(R"("ms": {})", Events::us(s.ns() / 1000)));
+      events_.counter("step ms", host_, s.t0, {{"ms", Events::us(s.ns() / 1000)}});
     const auto stepping = std::ranges::find(report_.traces, true, &Trace::steps_here);
     for (const StepSample& s : steps_) {
       if (stepping == report_.traces.end()) break;
       events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), host_,
           stepping->thread, s.t0, s.t1,
-          fmt::format(R"("External id": {}, "x_launches": {})", ++numbers_.external, s.launches));
+          {{"External id", ++numbers_.external}, {"x_launches", s.launches}});
     }
     for (const Trace& trace : report_.traces) thread(trace);
     queue_depth();
@@ -141,16 +134,14 @@ class TraceWriter {
         if (on_device(l)) ++streams[l.stream];
       }
     }
-    events_.meta("process_name", host_, 0, fmt::format(R"("name": "{}host")", prefix_));
+    events_.meta("process_name", host_, 0, prefix_ + "host");
     for (const auto& [thread, steps] : threads)
-      events_.meta("thread_name", host_, thread,
-          fmt::format(R"("name": "thread {}{}")", thread, steps ? " (steps)" : ""));
+      events_.meta("thread_name", host_, thread, cat("thread ", thread, steps ? " (steps)" : ""));
     if (streams.empty()) return;
-    events_.meta("process_name", device_, 0,
-        fmt::format(R"("name": {})", json_text(prefix_ + report_.device.str())));
+    events_.meta("process_name", device_, 0, prefix_ + report_.device.str());
     for (const auto& [stream, launches] : streams)
-      events_.meta("thread_name", device_, stream + kStreamBase,
-          fmt::format(R"("name": "stream {}")", stream + kStreamBase));
+      events_.meta(
+          "thread_name", device_, stream + kStreamBase, cat("stream ", stream + kStreamBase));
   }
 
   void thread(const Trace& trace) {
@@ -170,33 +161,29 @@ class TraceWriter {
       if (r.step != step) forward.clear();
       step = r.step;
       id[i] = ++numbers_.external;
-      std::string args =
-          fmt::format(R"("External id": {}, "x_kind": "{}")", id[i], name_of(r.kind));
+      Json args = {{"External id", id[i]}, {"x_kind", r.kind}};
       if (r.kind == ScopeKind::op) {
         const OpInfo& info = r.info;
-        const std::string_view shapes = info.shapes;
-        args += fmt::format(R"(, "Input Dims": {}, "x_shapes": {}, "x_role": "{}", "x_flops": {}, )"
-                            R"("x_bytes_read": {}, "x_bytes_written": {})",
-            dims_of(shapes), json_text(shapes), name_of(info.role), info.cost.flops,
-            info.cost.bytes_read, info.cost.bytes_written);
-        args += fmt::format(R"(, "x_launches": {}, "x_kernel_ns": {})", launched[i], kernel_ns[i]);
-        if (!info.module.view().empty())
-          args += fmt::format(R"(, "x_module": {})", json_text(info.module));
+        args.update({{"Input Dims", dims_of(info.shapes)}, {"x_shapes", info.shapes.view()},
+            {"x_role", info.role}, {"x_flops", info.cost.flops},
+            {"x_bytes_read", info.cost.bytes_read}, {"x_bytes_written", info.cost.bytes_written},
+            {"x_launches", launched[i]}, {"x_kernel_ns", kernel_ns[i]}});
+        if (!info.module.view().empty()) args["x_module"] = info.module.view();
         if (info.uid != 0) forward[info.uid] = i;
         if (const auto from = forward.find(info.forward_uid);
             info.forward_uid != 0 && info.forward_uid != info.uid && from != forward.end()) {
-          args += fmt::format(R"(, "x_forward": {})", id[from->second]);
+          args["x_forward"] = id[from->second];
           events_.flow("fwdbwd", ++numbers_.flow, host_, trace.thread,
               trace.records[from->second].t0, host_, trace.thread, r.t0);
         }
       }
-      events_.slice(category(r.kind), r.name.view(), host_, trace.thread, r.t0, r.t1, args);
+      events_.slice(
+          category(r.kind), r.name.view(), host_, trace.thread, r.t0, r.t1, std::move(args));
     }
     phases(trace);
     launches(trace, id);
     for (const MemorySample& m : trace.memory) {
-      if (wanted(m.step))
-        events_.counter("memory in use", host_, m.t, fmt::format(R"("bytes": {})", m.live_bytes));
+      if (wanted(m.step)) events_.counter("memory in use", host_, m.t, {{"bytes", m.live_bytes}});
     }
   }
 
@@ -210,7 +197,7 @@ class TraceWriter {
     const auto write = [this](uint32_t stream, const Span& s) {
       if (s.phase.empty()) return;
       events_.slice("gpu_user_annotation", s.phase, device_, int64_t{stream} + kStreamBase, s.t0,
-          s.t1, fmt::format(R"("External id": {})", ++numbers_.external));
+          s.t1, {{"External id", ++numbers_.external}});
     };
     for (const LaunchRecord& l : trace.launches) {
       const GraphNode* node = report_.node_of(l);
@@ -235,8 +222,7 @@ class TraceWriter {
       if (!call || call->api_t0 != l.api_t0 || call->api_t1 != l.api_t1) {
         call = &l;
         events_.slice("cuda_runtime", api_name(l), host_, trace.thread, l.api_t0, l.api_t1,
-            fmt::format(
-                R"("External id": {}, "correlation": {})", external, ++numbers_.correlation));
+            {{"External id", external}, {"correlation", ++numbers_.correlation}});
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
       depth_.emplace_back(l.api_t0, 1);
@@ -245,18 +231,15 @@ class TraceWriter {
       std::string_view name = node ? std::string_view(node->name) : name_of(l.kind);
       if (!l.kernel.view().empty()) name = l.kernel.view();
       const int64_t tid = int64_t{l.stream} + kStreamBase;
-      std::string args =
-          fmt::format(R"("External id": {}, "correlation": {}, "device": 0, "context": 1, )"
-                      R"("stream": {}, "x_source": "{}")",
-              external, numbers_.correlation, tid, name_of(l.source));
-      if (l.bytes > 0) args += fmt::format(R"(, "bytes": {})", l.bytes);
+      Json args = {{"External id", external}, {"correlation", numbers_.correlation}, {"device", 0},
+          {"context", 1}, {"stream", tid}, {"x_source", l.source}};
+      if (l.bytes > 0) args["bytes"] = l.bytes;
       if (node)
-        args += fmt::format(R"(, "x_op": {}, "x_module": {}, "x_phase": {})", json_text(node->name),
-            json_text(node->module), json_text(node->phase));
+        args.update({{"x_op", node->name}, {"x_module", node->module}, {"x_phase", node->phase}});
       const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
                         : l.kind == LaunchKind::memset ? "gpu_memset"
                                                        : "kernel";
-      events_.slice(cat, name, device_, tid, l.dev_t0, l.dev_t1, args);
+      events_.slice(cat, name, device_, tid, l.dev_t0, l.dev_t1, std::move(args));
       events_.flow("ac2g", ++numbers_.flow, host_, trace.thread, l.api_t0, device_, tid, l.dev_t0);
     }
   }
@@ -266,7 +249,7 @@ class TraceWriter {
     int64_t depth = 0;
     for (const auto& [t, change] : depth_) {
       depth += change;
-      events_.counter("queue depth", device_, t, fmt::format(R"("launches": {})", depth));
+      events_.counter("queue depth", device_, t, {{"launches", depth}});
     }
   }
 
@@ -284,7 +267,7 @@ std::string mebibytes(int64_t bytes) {
 }
 
 constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
-constexpr std::string_view kEventsBegin = "\"traceEvents\": [\n", kEventsEnd = "\n]}\n";
+constexpr std::string_view kEventsBegin = ",\"traceEvents\":[\n", kEventsEnd = "\n]}\n";
 
 std::string text_of_steps(
     std::span<const Report> reports, const std::vector<int>& steps, const TraceOptions& options) {
@@ -304,18 +287,15 @@ std::string text_of_steps(
     TraceWriter(reports[i], steps[i], options.rank + int(i), prefix, events, numbers).write();
   }
   const Report& first = reports[0];
-  std::string head =
-      fmt::format(R"({{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": {}, )"
-                  R"("traceName": {}, "distributedInfo": {{"rank": {}{}}}, )",
-          base, json_text(first.title), options.rank,
-          options.ranks > 1 ? fmt::format(R"(, "world_size": {})", options.ranks) : "");
-  head += fmt::format(R"("deviceProperties": [{}], )",
-      first.device == kCpu
-          ? ""
-          : fmt::format(R"({{"id": 0, "name": {}}})", json_text(first.device.str())));
-  head += fmt::format(R"("x_schema": "sinter.trace/1", "x_source": "{}", "x_incomplete": {}, )",
-      name_of(first.source), incomplete);
-  return head.append(kEventsBegin).append(events.take()).append(kEventsEnd);
+  Json head = {{"schemaVersion", 1}, {"displayTimeUnit", "ms"}, {"baseTimeNanoseconds", base},
+      {"traceName", first.title}, {"distributedInfo", {{"rank", options.rank}}},
+      {"deviceProperties", Json::array()}, {"x_schema", "sinter.trace/1"},
+      {"x_source", first.source}, {"x_incomplete", incomplete}};
+  if (options.ranks > 1) head["distributedInfo"]["world_size"] = options.ranks;
+  if (first.device != kCpu) head["deviceProperties"].push_back({{"id", 0}, {"name", first.device}});
+  std::string text = json_text(head);
+  text.pop_back();  // its }
+  return text.append(kEventsBegin).append(events.take()).append(kEventsEnd);
 }
 
 }  // namespace

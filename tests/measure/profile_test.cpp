@@ -163,7 +163,7 @@ TEST(Profile, ModulesAndPhasesAreEverywhere) {
     EXPECT_NE(fused.find(path), std::string::npos) << path << " in\n" << fused;
   // The trace says it of each op; the nodes of a graph are described alike.
   const std::string text = profiler::chrome_trace({&p.fused, 1}).text;
-  EXPECT_NE(text.find(R"("x_module": "MLP / layers.0 / Linear(37 -> 19) + MLP / layers.1 / ReLU")"),
+  EXPECT_NE(text.find(R"("x_module":"MLP / layers.0 / Linear(37 -> 19) + MLP / layers.1 / ReLU")"),
       std::string::npos);
   EXPECT_EQ(p.nodes[0].module, "MLP / layers.0 / Linear(37 -> 19) + MLP / layers.1 / ReLU");
   EXPECT_EQ(p.nodes[0].phase, "forward");

@@ -30,15 +30,15 @@ TEST(ChromeTrace, Golden) {
       {.cost = {10, 20, 30}, .uid = 2, .forward_uid = 1, .role = Role::wgrad});
   session.step();
   EXPECT_EQ(trace_of(session.finish()),
-      R"trace({"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 1000000, "traceName": "CPU eager", "distributedInfo": {"rank": 0}, "deviceProperties": [], "x_schema": "sinter.trace/1", "x_source": "host", "x_incomplete": false, "traceEvents": [
-{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "host"}},
-{"ph": "M", "name": "thread_name", "pid": 1, "tid": 0, "ts": 0, "args": {"name": "thread 0 (steps)"}},
-{"ph": "C", "name": "step ms", "pid": 1, "tid": 0, "ts": 0.000, "args": {"ms": 0.003}},
-{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#0", "pid": 1, "tid": 0, "ts": 0.000, "dur": 3.250, "args": {"External id": 1, "x_launches": 2}},
-{"ph": "X", "cat": "cpu_op", "name": "linear", "pid": 1, "tid": 0, "ts": 0.000, "dur": 1.750, "args": {"External id": 2, "x_kind": "op", "Input Dims": [], "x_shapes": "", "x_role": "fwd", "x_flops": 10, "x_bytes_read": 20, "x_bytes_written": 30, "x_launches": 1, "x_kernel_ns": 1250}},
-{"ph": "s", "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 1, "tid": 0, "ts": 0.000},
-{"ph": "f", "bp": "e", "cat": "fwdbwd", "name": "fwdbwd", "id": 1, "pid": 1, "tid": 0, "ts": 1.750},
-{"ph": "X", "cat": "cpu_op", "name": "matmul", "pid": 1, "tid": 0, "ts": 1.750, "dur": 1.500, "args": {"External id": 3, "x_kind": "op", "Input Dims": [], "x_shapes": "", "x_role": "wgrad", "x_flops": 10, "x_bytes_read": 20, "x_bytes_written": 30, "x_launches": 1, "x_kernel_ns": 1000, "x_forward": 2}}
+      R"trace({"schemaVersion":1,"displayTimeUnit":"ms","baseTimeNanoseconds":1000000,"traceName":"CPU eager","distributedInfo":{"rank":0},"deviceProperties":[],"x_schema":"sinter.trace/1","x_source":"host","x_incomplete":false,"traceEvents":[
+{"ph":"M","name":"process_name","pid":1,"tid":0,"ts":0,"args":{"name":"host"}},
+{"ph":"M","name":"thread_name","pid":1,"tid":0,"ts":0,"args":{"name":"thread 0 (steps)"}},
+{"ph":"C","name":"step ms","pid":1,"tid":0,"ts":0.0,"args":{"ms":0.003}},
+{"ph":"X","cat":"user_annotation","name":"ProfilerStep#0","pid":1,"tid":0,"ts":0.0,"dur":3.25,"args":{"External id":1,"x_launches":2}},
+{"ph":"X","cat":"cpu_op","name":"linear","pid":1,"tid":0,"ts":0.0,"dur":1.75,"args":{"External id":2,"x_kind":"op","Input Dims":[],"x_shapes":"","x_role":"fwd","x_flops":10,"x_bytes_read":20,"x_bytes_written":30,"x_launches":1,"x_kernel_ns":1250}},
+{"ph":"s","cat":"fwdbwd","name":"fwdbwd","id":1,"pid":1,"tid":0,"ts":0.0},
+{"ph":"f","bp":"e","cat":"fwdbwd","name":"fwdbwd","id":1,"pid":1,"tid":0,"ts":1.75},
+{"ph":"X","cat":"cpu_op","name":"matmul","pid":1,"tid":0,"ts":1.75,"dur":1.5,"args":{"External id":3,"x_kind":"op","Input Dims":[],"x_shapes":"","x_role":"wgrad","x_flops":10,"x_bytes_read":20,"x_bytes_written":30,"x_launches":1,"x_kernel_ns":1000,"x_forward":2}}
 ]}
 )trace");
 }
