@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "examples/cli/output.h"
 #include "examples/cli/text.h"
 
@@ -16,7 +17,7 @@ std::string in_quotes(const std::string& text) {
   if (text.empty() || (!control && text.find_first_of("\"\\") == text.npos))
     return text.empty() ? "" : '"' + text + '"';
   if (!control && text.find('\'') == text.npos) return '\'' + text + '\'';
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(text);
 }
 
 }  // namespace

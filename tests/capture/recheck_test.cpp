@@ -80,7 +80,7 @@ const Changing kChanging[] = {
         },
         {"the gradient of w is cleared as it was captured, kept at this call"}}};
 
-TEST(Recheck, ANumberThatChangesAtCall3IsRefusedAtCall10ByTheNameOfItsNode) {
+TEST(RecheckSimt, ANumberThatChangesAtCall3IsRefusedAtCall10ByTheNameOfItsNode) {
   for (const Device device : {kCpu, kSimt}) {
     for (const Changing& c : kChanging) {
       Tensor w = Tensor::ones({3, 4}, DType::f32, device).set_requires_grad(true);

@@ -22,7 +22,7 @@ Result geglu_blame(const Words& more) {
                      more);
 }
 
-TEST(MnistBlame, HoldsEveryOpOfTheStepAgainstF64) {
+TEST(MnistBlameSimt, HoldsEveryOpOfTheStepAgainstF64) {
   const Program program;
   const Result r =
       program.run(kBlameWords + Words{"--hidden", "16", "--batch", "9", "--devices", "cpu,simt"});
@@ -47,7 +47,7 @@ TEST(MnistBlame, AsJson) {
   EXPECT_LE(object["ops"][0]["error"], object["ops"][0]["bound"]);
 }
 
-TEST(GegluBlame, HoldsTheGatedBlockAgainstF64) {
+TEST(GegluBlameSimt, HoldsTheGatedBlockAgainstF64) {
   for (const char* dtype : {"f32", "bf16"}) {
     const Result r = geglu_blame({"--devices", "cpu,simt", "--dtype", dtype});
     EXPECT_EQ(r.status, 0) << r.err;

@@ -119,7 +119,7 @@ TEST(MnistData, WordsAndFlagsThatDoNotFit) {
   }
 }
 
-TEST(MnistDoctor, SaysWhatIsReady) {
+TEST(MnistDoctorSimt, SaysWhatIsReady) {
   const Program program;
   const Result r = program.run({"doctor", "--threads", "1"});
   EXPECT_EQ(r.status, 0) << r.out << r.err;

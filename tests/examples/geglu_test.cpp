@@ -43,10 +43,10 @@ void check_counts(const char* device) {
   EXPECT_EQ(bf16["rows"][0]["dtype"], "bf16");
   EXPECT_LE(bf16["parity"]["relative"], 2e-2);
 }
-TEST(Geglu, LaunchesOfEveryRuleSet) { check_counts("cpu"); }
+TEST(GegluSimt, LaunchesOfEveryRuleSet) { check_counts("cpu"); }
 TEST(GegluSimt, LaunchesOfEveryRuleSet) { check_counts("simt"); }
 
-TEST(Geglu, SaysTheCostFirstAndShowsTheTable) {
+TEST(GegluSimt, SaysTheCostFirstAndShowsTheTable) {
   const Result r = geglu({"--explain"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(r.err.starts_with("cost ")) << r.err;

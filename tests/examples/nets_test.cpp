@@ -259,7 +259,7 @@ TEST(MnistImages, PicturesOfAnotherSize) {
   expect_facts(raw.err, {"png: not 20x20", "it is 60x40"});
 }
 
-TEST(MnistImages, AugmentationIsForTrainingAlone) {
+TEST(MnistImagesSimt, AugmentationIsForTrainingAlone) {
   const Program program;
   const Words train{"train", "--limit", "300", "--hidden", "16", "--threads", "1", "--epochs", "2"};
   const json plain = json_of(program, train),

@@ -35,7 +35,7 @@ const Operator kArithmetic[] = {SINTER_ROW(+), SINTER_ROW(-), SINTER_ROW(*), SIN
 
 const Doubles kOdd{-INFINITY, -1.5, -0.0, 0, 0.5, 0.5000001, 3, INFINITY, NAN};
 
-TEST(Compare, EveryPairOfOddNumbers) {
+TEST(CompareSimt, EveryPairOfOddNumbers) {
   const auto n = static_cast<int64_t>(kOdd.size());
   for (const Device device : {kCpu, kOnSimt}) {
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
@@ -92,7 +92,7 @@ TEST(Compare, HasNoGradientAndChoosesForWhere) {
   EXPECT_EQ(taken.to_vector<float>(), (std::vector<float>{1, 0, 1})) << "non-zero takes the first";
 }
 
-TEST(Numbers, StandOnBothSidesOfEveryOperator) {
+TEST(NumbersSimt, StandOnBothSidesOfEveryOperator) {
   for (const Device device : {kCpu, kOnSimt}) {
     for (const Shape& shape : {Shape{3, 5}, Shape{0, 4}, Shape{}, Shape{7}}) {
       const Tensor host = sample_tensor(shape, 1, 0.5, 2), x = host.to(device);

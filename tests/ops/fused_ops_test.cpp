@@ -114,9 +114,9 @@ void agree_with_their_references(Device device) {
 }
 
 TEST(FusedOps, AgreeWithTheirReferences) { agree_with_their_references(kCpu); }
-TEST(FusedOps, AgreeWithTheirReferencesOnTheEmulator) { agree_with_their_references(kSimt); }
+TEST(FusedOpsSimt, AgreeWithTheirReferencesOnTheEmulator) { agree_with_their_references(kSimt); }
 
-TEST(FusedOps, AgreeWithTheirReferencesInTf32) {
+TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
   const struct Tf32 {
     Tf32() { set_allow_tf32(true); }
     ~Tf32() { set_allow_tf32(false); }
