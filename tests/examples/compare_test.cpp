@@ -39,12 +39,13 @@ void check_models(const char* device, const Words& models, const char* batch) {
   const Program program;
   for (const std::string& model : models) {
     for (const char* dtype : kDtypes) {
-      for (const char* optimizer : kOptimizers) {
+      for (const std::string optimizer : kOptimizers) {
+        // That the others agree is found without a sanitizer; their memory is that of Adam's.
+        if (test::kSanitized && optimizer != "sgd" && optimizer != "adam") continue;
         Words words{"--model", model, "--dtype", dtype, "--optimizer", optimizer, "--batch", batch};
         if (model == "mlp" || model == "geglu") words = words + Words{"--hidden", "16"};
         expect_agreement(program, words, device);
-        if (optimizer == std::string("sgd"))
-          expect_agreement(program, words + Words{"--momentum", "0"}, device);
+        if (optimizer == "sgd") expect_agreement(program, words + Words{"--momentum", "0"}, device);
       }
     }
   }

@@ -347,7 +347,8 @@ TEST_F(Files, ThePageOfALongRunIsDrawn) {
   if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";
   Report report = cpu_report();
   const auto step = report.steps.back();
-  for (int n = 0; n < 200'000; ++n) report.steps.push_back(step);
+  const int steps = test::kSanitized ? 200 : 200'000;  // the page's script is in question
+  for (int n = 0; n < steps; ++n) report.steps.push_back(step);
   std::ofstream(folder + "/page.html")
       << html_report({.title = "t", .reports = {&report, 1}, .run = kRun});
   const std::string command = "node " SINTER_SOURCE_DIR "/tests/profiler/read_page.js " + folder +
