@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "profiler/trace.h"
 #include "tests/profiler/reports.h"
+#include "tests/test_util.h"
 
 namespace sinter::profiler {
 namespace {
