@@ -9,6 +9,7 @@
 #include "nn/linear.h"
 #include "nn/pool.h"
 #include "nn/sequential.h"
+#include "ops/fused/fused.h"
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
 
