@@ -312,12 +312,8 @@ TEST(CudaReplay, TheMnistStep) {
     GTEST_SKIP() << "not all ops have CUDA kernels";
   cuda::FakeToolkit recorder;
   {
-    Training training;
-    training.net.to(kCuda);
-    training.optimizer =
-        std::make_unique<nn::Adam>(training.net.named_parameters(), nn::AdamOptions{});
-    Tensors batch = batch_of(training.options, 128, 1);
-    for (Tensor& t : batch) t = t.to(kCuda);
+    Training training({.device = kCuda});
+    const Tensors batch = batch_of(training.options, 128, 1);
     training.function()(batch);
     recorder.clear_log();
     training.function()(batch);
