@@ -15,7 +15,11 @@
 namespace sinter::capture {
 namespace {
 
+#if SINTER_HAS_EMULATOR
 constexpr Device kBoth[] = {kCpu, kSimt};
+#else
+constexpr Device kBoth[] = {kCpu};
+#endif
 using Numbers = std::vector<double>;
 
 Tensor random_tensor(const Shape& shape, uint64_t seed, Device device = kCpu) {

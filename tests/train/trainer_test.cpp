@@ -107,7 +107,7 @@ TEST(Trainer, FusedEqualsEager) { check_fused_equals_eager(kCpu); }
 TEST(TrainerSimt, FusedEqualsEager) { check_fused_equals_eager(kSimt); }
 
 TEST(Trainer, AFusedStepAllocatesNothing) {
-  if (!test::kCountsNew) GTEST_SKIP() << "a sanitizer's operator new";
+  if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   const std::vector<Tensors> batches = made_batches();
   Training t({}, kCpu, 5);
   for (int i = 0; i < 3; ++i) t->step(batches[0]);
