@@ -8,10 +8,16 @@
 namespace sinter::profiler {
 namespace {
 
+// What compilers and tools may write before a name of PyTorch's, a number, a name of CUB's.
+#define AT_NATIVE "(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?"
+#define AS_INT "(?:\\(int\\))?"
+#define CUB_NAME "(?:at_cuda_detail::|thrust::cuda_cub::)?cub::"
+
 // Whose names begin as `begin` says (a regular expression, at the start), and what stands between
 // their tokens.
 struct Maker {
   const char *begin, *name, *between, *source;
+  bool lists_ops = false;  // the ops of a graph, then a number
 };
 constexpr const char* kUnderscores = "_";
 constexpr const char* kPunctuation = " ,<>:()*&{}#";
@@ -26,11 +32,11 @@ constexpr Maker kMakers[] = {
         "CUTLASS: the functions that name its operations, media/docs/profiler.md"},
     {"cublasLt::|cublas|gemv|gemmSN|gemmk1|dot_kernel", "cuBLAS", kPunctuation, kSeen},
     {"cudnn::|implicit_convolve|precomputed_convolve", "cuDNN", kPunctuation, kSeen},
-    {"(?:at_cuda_detail::|thrust::cuda_cub::)?cub::", "CUB", kPunctuation, "CUB's sources"},
+    {CUB_NAME, "CUB", kPunctuation, "CUB's sources"},
     {"at::|softmax_warp_|nll_loss_|vectorized_elementwise", "PyTorch", kPunctuation,
         "PyTorch's sources, aten/src/ATen/native/cuda"},
-    {"triton_|cpp_fused_", "PyTorch's Inductor", kUnderscores,
-        "PyTorch's sources, torch/_inductor"},
+    {"triton_|cpp_fused_", "PyTorch's Inductor", kUnderscores, "PyTorch's sources, torch/_inductor",
+        true},
     {"flash_|pytorch_flash::", "FlashAttention", "_ ,<>:()*&", "FlashAttention's sources"},
     {"\\[?(?:CUDA m|M)em(?:cpy|set)", "the CUDA runtime", " ()[]", "CUPTI's kinds of activities"},
     {"sinter::|(?:[a-z0-9]+_)+(?:mma|ffma)_\\d", "Sinter", kPunctuation, "docs/DESIGN.md"},
@@ -75,8 +81,7 @@ constexpr Token kTokens[] = {
         "summed in f32 (s); WMMA instruction of m $1, n $2, k $3, a matrix product"},
     {"(bf16|f16)_s(16)(16)(16)gemm",
         "result $1, summed in f32 (s); WMMA instruction of m $2, n $3, k $4"},
-    {"h(16)(8)(8)gemm", "summed in f16 (h); tensor-core instruction of m $1, n $2, k $3"},
-    {"h(16)(8)(16)gemm", "summed in f16 (h); tensor-core instruction of m $1, n $2, k $3"},
+    {"h(16)(8)(8|16)gemm", "summed in f16 (h); tensor-core instruction of m $1, n $2, k $3"},
     {"[df]884gemm", "in f64; tensor-core instruction of m 8, n 8, k 4"},
     {"z884gemm", "in complex f64; tensor-core instruction of m 8, n 8, k 4"},
     {"sgemm", "a matrix product in f32 on CUDA cores"},
@@ -132,7 +137,7 @@ constexpr Token kTokens[] = {
     {"wmma_tensorop|tensorop", "on tensor cores"},
     {"simt(?=_)", "on CUDA cores"},
     // cuBLAS's small kernels
-    {"cublasLt::splitKreduce_kernel<(?:\\(int\\))?(\\d+), ?(?:\\(int\\))?(\\d+)",
+    {"cublasLt::splitKreduce_kernel<" AS_INT "(\\d+), ?" AS_INT "(\\d+)",
         "adds the shares of a product whose k was split; blocks by $1 x $2 threads"},
     {"gemv2T_kernel_val", "a matrix, transposed, by a vector"},
     {"gemv2N_kernel", "a matrix by a vector"},
@@ -151,53 +156,43 @@ constexpr Token kTokens[] = {
     {"precomputed_convolve_sgemm",
         "a convolution as a matrix product in f32, gathered by offsets computed before"},
     // CUB
-    {"(?:at_cuda_detail::|thrust::cuda_cub::)?cub::DeviceReduceSingleTileKernel",
+    {CUB_NAME "DeviceReduceSingleTileKernel",
         "a sum or the like, its last step: one block for all that is left"},
-    {"(?:at_cuda_detail::|thrust::cuda_cub::)?cub::DeviceReduceKernel",
-        "a sum or the like, its first step: one result a block"},
-    {"(?:at_cuda_detail::|thrust::cuda_cub::)?cub::DeviceRadixSort\\w*", "a step of a radix sort"},
-    {"(?:at_cuda_detail::|thrust::cuda_cub::)?cub::DeviceScan\\w*", "a step of running sums"},
-    {"(?:at_cuda_detail::|thrust::cuda_cub::)?cub::DeviceReducePolicy", "tuned for"},
+    {CUB_NAME "DeviceReduceKernel", "a sum or the like, its first step: one result a block"},
+    {CUB_NAME "DeviceRadixSort\\w*", "a step of a radix sort"},
+    {CUB_NAME "DeviceScan\\w*", "a step of running sums"},
+    {CUB_NAME "DeviceReducePolicy", "tuned for"},
     {"Policy(\\d+)(\\d)0", "compute capability $1.$2 and later"},
     // PyTorch
-    {"at::native::vectorized_elementwise_kernel<(?:\\(int\\))?(\\d+)|"
-     "vectorized_elementwise_kernel<(?:\\(int\\))?(\\d+)",
+    {"at::native::vectorized_elementwise_kernel<" AS_INT "(\\d+)|"
+     "vectorized_elementwise_kernel<" AS_INT "(\\d+)",
         "one pointwise op over dense tensors, $1$2 elements by each load"},
     {"at::native::unrolled_elementwise_kernel",
         "one pointwise op whose tensors cannot be read by vectors, such as of several types"},
-    {"at::native::elementwise_kernel<(?:\\(int\\))?(\\d+), ?(?:\\(int\\))?(\\d+)",
+    {"at::native::elementwise_kernel<" AS_INT "(\\d+), ?" AS_INT "(\\d+)",
         "one pointwise op over strided tensors, blocks of $1 threads, $2 elements each"},
-    {"at::native::index_elementwise_kernel<(?:\\(int\\))?(\\d+), ?(?:\\(int\\))?(\\d+)",
+    {"at::native::index_elementwise_kernel<" AS_INT "(\\d+), ?" AS_INT "(\\d+)",
         "reads or writes by an index, blocks of $1 threads, $2 elements each"},
-    {"at::native::reduce_kernel<(?:\\(int\\))?(\\d+), ?(?:\\(int\\))?(\\d+)",
+    {"at::native::reduce_kernel<" AS_INT "(\\d+), ?" AS_INT "(\\d+)",
         "a sum or the like over dims, blocks of at most $1 threads, $2 results each"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?multi_tensor_apply_kernel",
+    {AT_NATIVE "multi_tensor_apply_kernel",
         "one op over a list of tensors, many in one launch (foreach)"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?TensorListMetadata<"
-     "(?:\\(int\\))?(\\d+)>",
-        "lists of $1 tensors side by side"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?BinaryOpListAlphaFunctor<"
-     "(\\w+), ?(\\d+), ?(\\d+), ?(\\d+)>",
+    {AT_NATIVE "TensorListMetadata<" AS_INT "(\\d+)>", "lists of $1 tensors side by side"},
+    {AT_NATIVE "BinaryOpListAlphaFunctor<"
+               "(\\w+), ?(\\d+), ?(\\d+), ?(\\d+)>",
         "a op b with a factor, of $1: depth $2, $3 operands, the result is number $4"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?FusedAdamMathFunctor",
-        "Adam's update, all of it (fused=True)"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?cunn_SoftMaxForward<"
-     "(?:\\(int\\))?(\\d+)",
+    {AT_NATIVE "FusedAdamMathFunctor", "Adam's update, all of it (fused=True)"},
+    {AT_NATIVE "cunn_SoftMaxForward<" AS_INT "(\\d+)",
         "softmax, forward, a block a row, $1 elements by each load"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?SoftMaxForwardEpilogue",
-        "ends as softmax"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?LogSoftMaxForwardEpilogue",
-        "ends as log_softmax"},
+    {AT_NATIVE "SoftMaxForwardEpilogue", "ends as softmax"},
+    {AT_NATIVE "LogSoftMaxForwardEpilogue", "ends as log_softmax"},
     {"(?:\\(anonymous namespace\\)::|<unnamed>::)?softmax_warp_(forward|backward)<([\\w:]+), ?"
-     "([\\w:]+), ?([\\w:]+), ?(?:\\(int\\))?(\\d+), ?(?:\\(bool\\))?(\\w+), "
+     "([\\w:]+), ?([\\w:]+), ?" AS_INT "(\\d+), ?(?:\\(bool\\))?(\\w+), "
      "?(?:\\(bool\\))?(\\w+)>",
         "softmax, $1, a warp a row: input $2, output $3, sums $4; rows of at most 2^$5; as "
         "log_softmax: $6; with a mask: $7"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?"
-     "nll_loss_(forward|backward)_reduce_cuda_kernel_2d",
-        "the loss of class labels, $1"},
-    {"(?:at::native::)?(?:\\(anonymous namespace\\)::|<unnamed>::)?vectorized_layer_norm_kernel",
-        "layer norm, forward, by vector loads"},
+    {AT_NATIVE "nll_loss_(forward|backward)_reduce_cuda_kernel_2d", "the loss of class labels, $1"},
+    {AT_NATIVE "vectorized_layer_norm_kernel", "layer norm, forward, by vector loads"},
     {"(?:at::native::)?CUDAFunctor_add<([\\w:]+)>", "a + b of $1"},
     {"(?:at::native::)?CUDAFunctorOnSelf_add<([\\w:]+)>", "a + number of $1"},
     {"(?:at::native::)?FillFunctor<([\\w:]+)>", "fills with a number, $1"},
@@ -222,8 +217,8 @@ constexpr Token kTokens[] = {
     // FlashAttention
     {"(?:pytorch_flash::)?flash_fwd_kernel", "attention, forward, scores never in memory"},
     {"(?:pytorch_flash::)?flash_bwd_\\w*kernel", "attention, backward, scores computed again"},
-    {"(?:pytorch_flash::)?Flash_fwd_kernel_traits<(?:\\(int\\))?(\\d+), ?(?:\\(int\\))?(\\d+), ?"
-     "(?:\\(int\\))?(\\d+)",
+    {"(?:pytorch_flash::)?Flash_fwd_kernel_traits<" AS_INT "(\\d+), ?" AS_INT "(\\d+), ?" AS_INT
+     "(\\d+)",
         "heads of $1 numbers; a block takes $2 queries and $3 keys at a time"},
     // Copies
     {"(?:CUDA )?[mM]emcpy", "a copy"},
@@ -241,6 +236,9 @@ constexpr Token kTokens[] = {
     {"(?:c10::Half|__half)(?=$|[ ,>)*])", "f16"},
     {"(?:unsigned )?(?:int|long long|long)(?=$|[ ,>)*])", "whole numbers"},
 };
+#undef AT_NATIVE
+#undef AS_INT
+#undef CUB_NAME
 
 struct Rule {
   std::regex pattern;
@@ -300,7 +298,6 @@ std::optional<KernelName> read_kernel_name(std::string_view name) {
       std::ranges::find_if(kMakers, [&](const Maker& one) { return at_start(core, one.begin); });
   if (maker == std::end(kMakers)) return {};
   KernelName read{maker->name, maker->source, {}};
-  const bool inductor = std::string_view(maker->name).ends_with("Inductor");
   const std::string_view between = maker->between;
   for (size_t at = 0; at < core.size();) {
     if (between.find(core[at]) != between.npos) {
@@ -322,7 +319,7 @@ std::optional<KernelName> read_kernel_name(std::string_view name) {
       at = end;
     }
   }
-  if (inductor && read.parts.size() > 2) {  // what is fused, and a number
+  if (maker->lists_ops && read.parts.size() > 2) {
     std::string ops;
     for (size_t i = 1; i + 1 < read.parts.size(); ++i)
       ops += (i > 1 ? "_" : "") + read.parts[i].text;

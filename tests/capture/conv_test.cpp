@@ -103,8 +103,11 @@ void expect_fused_steps(Device device) {
       "conv_act_backward multi_tensor_update weight_grad_update");
   // Note [ReLU between two convolutions]
   for (const capture::Node& node : deep.nodes) {
-    if (node.op == &kConvActBackwardOp) EXPECT_EQ(node.in[2], -1);
-    if (node.op == &kConvActPoolBackwardOp) EXPECT_TRUE(node.attrs.as<Conv2dGradAttrs>().relu);
+    if (node.op == &kConvActBackwardOp) {
+      EXPECT_EQ(node.in[2], -1);
+    } else if (node.op == &kConvActPoolBackwardOp) {
+      EXPECT_TRUE(node.attrs.as<Conv2dGradAttrs>().relu);
+    }
   }
 }
 

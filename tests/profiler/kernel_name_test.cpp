@@ -57,7 +57,8 @@ TEST(KernelNames, AnyTextIsReadOrNot) {
       {"ampere_", "at::", "cutlass::Kernel2<", "nvjet_", "triton_", "Memcpy"}) {
     for (int c = 1; c < 256; ++c) {
       const std::string name = cat(begin, std::string(3, char(c)), "(", char(c), ")");
-      if (const auto read = read_kernel_name(name)) EXPECT_FALSE(read->parts.empty()) << name;
+      const auto read = read_kernel_name(name);
+      EXPECT_TRUE(!read || !read->parts.empty()) << name;
     }
   }
 }
