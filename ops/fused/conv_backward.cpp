@@ -59,7 +59,7 @@ template <class T> class RowsOfDz {
     const int64_t cols = dy_.size(3), channel = dy_.size(2), stride = dy_.size(1) * channel;
     const int64_t first = (part_.image * dy_.size(1) + o) * channel + row;
     const T* const dys = dy_.data<T>() + first * cols;
-    values_ = conv::aligned_buffer<V, BufferFor::values>(cols * kLanes);
+    values_ = thread_buffer<V, BufferFor::values>(cols * kLanes);
     const auto load_dy = [&](int64_t l, int64_t i, int64_t width) {
       const T* dy = dys + l * stride * cols + i;
       __builtin_prefetch(dy + channel * cols);

@@ -214,8 +214,7 @@ void run_convolution(const Call& call, const ProductEnd& end) {
   const ChainLoop<V, V> loop(p);
   const auto finish = [&](const conv::Part& part, V* z) {
     const int64_t n = g.o * part.rows * g.q * conv::kImages<V>;
-    V* const more =
-        conv::aligned_buffer<V, BufferFor::end_operands>((p.n_inputs + p.n_outputs - 1) * n);
+    V* const more = thread_buffer<V, BufferFor::end_operands>((p.n_inputs + p.n_outputs - 1) * n);
     const V* in[kChainInputs];
     V* to[kChainOutputs];
     const size_t sums = place_of_sums(p);

@@ -35,12 +35,6 @@ void pack_panel(const Product& product, int64_t column, float* panel);
 // packed[t][p][i] = A[t * kRows + i, p] for the row tiles begin <= t < end of a transposed A.
 void pack_rows(const Product& product, int64_t begin, int64_t end, float* packed);
 
-// Of the thread, on a cache line.
-inline float* panel_memory(int64_t n) {
-  float* memory = thread_buffer<float, BufferFor::panel>(n + 16);
-  return memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64) % 64 / sizeof(float);
-}
-
 }  // namespace product_detail
 
 // Measured on two cores with AVX-512: up to this many terms the tiles beat gemm() and a pass over
@@ -64,8 +58,8 @@ void for_product_tiles(const Product& product, int64_t bytes, const Done& done, 
   parallel_for(row_tiles, grain_of(panels * (k * 64 + kRows * kCols * bytes)),
       [&](int64_t begin, int64_t end) {
         each(begin * kRows, std::min(end * kRows, product.m));
-        float* panel =
-            panel_memory(at_once * panel_size + kRows * kCols + (end - begin) * k * kRows);
+        float* panel = thread_buffer<float, BufferFor::panel>(
+            at_once * panel_size + kRows * kCols + (end - begin) * k * kRows);
         float *c = panel + at_once * panel_size, *packed = c + kRows * kCols;
         pack_rows(product, begin, end, packed);
         const auto one = [&](int64_t t, int64_t j, const float* of_b) {

@@ -109,9 +109,9 @@ class Product {
         run_(g.s * pairs_),
         chunks_(divide_up(run_, kRow)),
         k_(divide_up(run_, chunks_)) {
-    weights_ = aligned_buffer<bf16, BufferFor::weights>(
+    weights_ = thread_buffer<bf16, BufferFor::weights>(
         outputs_.count * g.r * chunks_ * outputs_.m * 2 * kRow);
-    start_ = aligned_buffer<float, BufferFor::start>(channels() * kRow);
+    start_ = thread_buffer<float, BufferFor::start>(channels() * kRow);
     for (int64_t o = 0; o < channels(); ++o)
       std::fill_n(start_ + o * kRow, kRow, o < g.o ? bias(o) : 0.0f);
     bf16* to = weights_;
@@ -128,7 +128,7 @@ class Product {
 
   void multiply(const float* x, int64_t, int64_t results, float* y) const {
     const int64_t rows = g_.tile_rows(results), columns = g_.tile_columns();
-    bf16* packed = aligned_buffer<bf16, BufferFor::packed_x>(rows * columns * pairs_ * 2 * kRow);
+    bf16* packed = thread_buffer<bf16, BufferFor::packed_x>(rows * columns * pairs_ * 2 * kRow);
     pack_x(x, rows, columns, packed);
     const Tiles tiles(outputs_.m, k_);
     for (int64_t row = 0; row < results; ++row) {
@@ -218,9 +218,8 @@ class GradientProduct {
     const int64_t rows = g_.tile_rows(results), width = even_above(g_.tile_columns());
     const int64_t q_even = even_above(g_.q - 1), channels = outputs_.count * outputs_.m;
     bf16* packed_x =
-        aligned_buffer<bf16, BufferFor::packed_x>(divide_up(g_.c, kRow) * rows * width * 16 * kRow);
-    bf16* packed_dy =
-        aligned_buffer<bf16, BufferFor::packed_dy>(channels * results * q_even * kRow);
+        thread_buffer<bf16, BufferFor::packed_x>(divide_up(g_.c, kRow) * rows * width * 16 * kRow);
+    bf16* packed_dy = thread_buffer<bf16, BufferFor::packed_dy>(channels * results * q_even * kRow);
     pack_x(x, rows, packed_x);
     pack_dy(dy, g_.o * results, packed_dy);
     const Tiles tiles(outputs_.m, 8 * at_once_);

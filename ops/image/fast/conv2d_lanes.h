@@ -61,7 +61,7 @@ void load_tile(const Correlation& g, int64_t first, int64_t height, Rows& rows, 
         rows(c, at / g.spread_h, skip, count, tile + begin * n);
         continue;
       }
-      V* dense = aligned_buffer<V, BufferFor::dense>(count * n);
+      V* dense = thread_buffer<V, BufferFor::dense>(count * n);
       rows(c, at / g.spread_h, skip, count, dense);
       for (int64_t i = 0; i < count; ++i)
         std::copy_n(dense + i * n, n, tile + (begin + i * g.spread_w) * n);
@@ -244,7 +244,7 @@ template <class V> class LanesProduct {
       : g_(g), number_(choose_block<V>(g.o, g.q)) {
     const int a = kBlocks<V>[number_].a;
     const int64_t channels = divide_up(g.o, a) * a;
-    weights_ = aligned_buffer<V, BufferFor::weights>(channels * (g.taps() + 1));
+    weights_ = thread_buffer<V, BufferFor::weights>(channels * (g.taps() + 1));
     start_ = weights_ + channels * g.taps();
     pack_weights<V>(g, a, weight, weights_);
     for (int64_t o = 0; o < channels; ++o) start_[o] = o < g.o ? bias(o) : V(0);

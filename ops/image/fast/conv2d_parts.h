@@ -43,10 +43,9 @@ void correlate_by(const Product& product, const Correlation& g, const Parts<V>& 
   parallel_for(parts.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Part part = parts[i];
-      V* x = aligned_buffer<V, BufferFor::x_tile>(
+      V* x = thread_buffer<V, BufferFor::x_tile>(
           g.c * g.tile_rows(part.rows) * g.tile_columns() * kImages<V>);
-      V* y =
-          aligned_buffer<V, BufferFor::y_tile>(product.channels() * part.rows * g.q * kImages<V>);
+      V* y = thread_buffer<V, BufferFor::y_tile>(product.channels() * part.rows * g.q * kImages<V>);
       load(part, x);
       product.multiply(x, part.first, part.rows, y);
       finish(part, y);
@@ -74,13 +73,13 @@ void gradient_by(const Product& product, const Correlation& g, const LoadX& load
   const int64_t weights = g.o * g.taps(), bias_at = product.size(), size = bias_at + g.o;
   const int64_t shares =
       std::min<int64_t>(parts.size(), std::clamp<int64_t>((1 << 23) / size, 2, 16));
-  V* partial = aligned_buffer<V, BufferFor::sums>(shares * size);
+  V* partial = thread_buffer<V, BufferFor::sums>(shares * size);
   std::fill_n(partial, shares * size, V(0));
   const auto add_part = [&](const Part& part, V* sums) {
     const int64_t plane = part.rows * g.q * kImages<V>;
-    V* x = aligned_buffer<V, BufferFor::x_tile>(
+    V* x = thread_buffer<V, BufferFor::x_tile>(
         g.c * g.tile_rows(part.rows) * g.tile_columns() * kImages<V>);
-    V* dy = aligned_buffer<V, BufferFor::y_tile>(g.o * plane);
+    V* dy = thread_buffer<V, BufferFor::y_tile>(g.o * plane);
     load_x(part, x);
     load_dy(part, dy);
     product.multiply(dy, x, part.rows, sums);

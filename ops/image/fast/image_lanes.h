@@ -191,12 +191,6 @@ void from_lanes(const E* lanes, int64_t count, T* x, int64_t image_stride, int64
   }
 }
 
-// A thread_buffer() at a whole vector's address.
-template <class V, BufferFor Use> V* aligned_buffer(int64_t n) {
-  const auto at = reinterpret_cast<uintptr_t>(thread_buffer<V, Use>(n + kImages<V>));
-  return reinterpret_cast<V*>((at + kVectorBytes - 1) / kVectorBytes * kVectorBytes);
-}
-
 // Compiled once, in conv2d_cpu.cpp.
 #define SINTER_IMAGE_LANES(DO, T, V)                                           \
   DO template void to_lanes<V, V, T>(const T*, int64_t, int64_t, int64_t, V*); \
