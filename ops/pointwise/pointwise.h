@@ -245,10 +245,12 @@ template <class Number> struct EluOf : Unary {
   static constexpr Saves saves = Saves::inputs;
   static constexpr int flops = 4, backward_flops = 4;
   template <class T> SINTER_FN T forward(T x) const {
-    return x > T(0) ? x : T(alpha) * math::expm1(x);
+    const T below = T(alpha) * math::expm1(x);
+    return x > T(0) ? x : below;
   }
   template <class T> SINTER_FN T grad(T dy, T x) const {
-    return x > T(0) ? dy : dy * T(alpha) * math::exp(x);
+    const T below = dy * T(alpha) * math::exp(x);
+    return x > T(0) ? dy : below;
   }
 };
 using Elu = EluOf<double>;
