@@ -175,7 +175,9 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   for (const auto& [command, tables] : commands) {
     SCOPED_TRACE(join(command, " "));
     const Result r = program.run(command + Words{"--color", "always"});
-    if (command[0] != "calibrate") EXPECT_EQ(r.status, 0) << r.err;  // it refuses a busy machine
+    if (command[0] != "calibrate") {  // which refuses a busy machine
+      EXPECT_EQ(r.status, 0) << r.err;
+    }
     const int before = words.tables;
     words.read(r.out);
     words.read(r.err);

@@ -108,8 +108,9 @@ TEST(Json, DamageIsNamed) {
   for (const auto& [key, value] : good.items()) {
     Json bad = good;
     bad.erase(key);
-    const bool is_newer = key == "memory" || key == "arena";
-    if (!is_newer) EXPECT_NE(message(bad.dump()).find(key), std::string::npos) << key;
+    if (key != "memory" && key != "arena") {  // which earlier builds did not write
+      EXPECT_NE(message(bad.dump()).find(key), std::string::npos) << key;
+    }
     bad[key] = Json::array({Json::object()});  // of no field's type
     EXPECT_NE(message(bad.dump()).find(key), std::string::npos) << key;
   }
