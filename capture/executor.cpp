@@ -8,6 +8,7 @@
 #include "core/device/chooser.h"
 #include "core/device/memory.h"
 #include "ops/ops.h"
+#include "profiler/replay.h"
 
 namespace sinter::capture {
 namespace {
@@ -41,6 +42,7 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
   cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);
   plan_ = plan_memory(graph, cuda_graph_ ? &branches_ : nullptr);
+  memory_ = memory_of_nodes(graph, plan_);
   if (device == kCpu) allocator(device).trim();  // what eager steps used and no replay will
   arena_ = std::make_shared<Storage>(size_t(plan_.bytes), device);
   // A storage for each buffer. Without a CUDA graph that of an input has no memory yet: place()
@@ -132,10 +134,12 @@ void Executor::count_writes(const Instruction& i) {
 
 // Neighbours of one phase are a span of it.
 void Executor::run_list() {
+  const bool recording = profiler::recording();
   for (size_t n = 0; n < instructions_.size();) {
     const char* const phase = instructions_[n].phase.c_str();
     const profiler::Scope span(instructions_[n].phase);
     for (; n < instructions_.size() && instructions_[n].phase.c_str() == phase; ++n) {
+      if (recording) profiler::record_planned(memory_[n]);
       run(instructions_[n]);
       count_writes(instructions_[n]);
     }

@@ -35,6 +35,7 @@ class Executor {
   const Tensors& outputs() const { return outputs_; }
   Tensor tensor(int value) const { return tensors_[value]; }
   const MemoryPlan& plan() const { return plan_; }
+  const std::vector<profiler::MemoryUse>& memory() const { return memory_; }  // of the nodes
   size_t num_inputs() const { return inputs_.size(); }
   // Kernels of the step per run (Graph::launches), and calls that the host makes for them.
   size_t launches() const { return launches_; }
@@ -78,6 +79,7 @@ class Executor {
   bool cuda_graph_;
   Branches branches_;
   MemoryPlan plan_;
+  std::vector<profiler::MemoryUse> memory_;
   std::shared_ptr<Storage> arena_;
   std::vector<std::shared_ptr<Storage>> storages_;  // per buffer
   std::vector<std::shared_ptr<Storage>> copies_;    // per buffer: of inputs that lay in the arena

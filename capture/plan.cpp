@@ -14,6 +14,10 @@ struct Life {
   std::array<int, 2> first_on{-1, -1}, last_on{-1, -1};  // the same on each branch, or -1
 };
 
+int64_t bytes_in_arena(const Buffer& buffer) {
+  return int64_t((buffer.bytes + kAlignment - 1) / kAlignment * kAlignment);
+}
+
 // May a and b be in use at the same time?
 bool meet(const Life& a, const Life& b, const Branches* branches) {
   if (a.first <= b.last && b.first <= a.last) return true;
@@ -54,7 +58,7 @@ std::vector<Life> lives_of(const Graph& graph, const Branches* branches) {
   for (const Graph::Gradient& g : graph.gradients) touch(g.grad, INT_MAX);
   for (size_t b = 0; b < lives.size(); ++b) {
     lives[b].buffer = int(b);
-    lives[b].bytes = int64_t((graph.buffers[b].bytes + kAlignment - 1) / kAlignment * kAlignment);
+    lives[b].bytes = bytes_in_arena(graph.buffers[b]);
   }
   return lives;
 }
@@ -97,6 +101,24 @@ MemoryPlan plan_memory(const Graph& graph, const Branches* branches) {
     plan.unshared_bytes += life.bytes;
   }
   return plan;
+}
+
+std::vector<profiler::MemoryUse> memory_of_nodes(const Graph& graph, const MemoryPlan& plan) {
+  std::vector<profiler::MemoryUse> out(graph.nodes.size());
+  const auto backward = std::ranges::find_if(
+      graph.nodes, [](const Node& node) { return node.phases >> size_t(Phase::backward) & 1; });
+  const int end = int(out.size()), begin_backward = int(backward - graph.nodes.begin());
+  for (size_t b = 0; b < plan.offset.size(); ++b) {
+    if (plan.offset[b] < 0 || plan.first[b] >= end) continue;
+    const int64_t bytes = bytes_in_arena(graph.buffers[b]);
+    const int first = plan.first[b], last = plan.last[b];
+    out[first].allocated += bytes;
+    if (last < end) out[last].freed += bytes;
+    for (int n = first; n <= std::min(last, end - 1); ++n) out[n].peak += bytes;
+    const bool is_kept = first < begin_backward && begin_backward < end && begin_backward <= last;
+    out[first].kept += is_kept ? bytes : 0;
+  }
+  return out;
 }
 
 }  // namespace sinter::capture

@@ -20,6 +20,7 @@
 #pragma once
 
 #include "capture/branches.h"
+#include "profiler/memory_use.h"
 
 namespace sinter::capture {
 
@@ -34,5 +35,8 @@ struct MemoryPlan {
 
 // `branches`: which nodes may run at the same time; nullptr: none may.
 MemoryPlan plan_memory(const Graph& graph, const Branches* branches = nullptr);
+
+// What each node does in the arena, in the order of the list.
+std::vector<profiler::MemoryUse> memory_of_nodes(const Graph& graph, const MemoryPlan& plan);
 
 }  // namespace sinter::capture

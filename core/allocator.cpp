@@ -20,9 +20,9 @@ size_t Allocator::size_class(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-void Allocator::tell() const noexcept {
+void Allocator::tell(const void* block, int64_t change) const noexcept {
   if (LaunchHook* hook = g_launch_hook.load(std::memory_order_acquire))
-    hook->memory(this, stats_.live_bytes);
+    hook->memory(this, block, change, stats_.live_bytes);
 }
 
 void* Allocator::allocate(size_t bytes) {
@@ -48,7 +48,7 @@ void* Allocator::allocate(size_t bytes) {
   }
   stats_.live_bytes += int64_t(size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
-  tell();
+  tell(block, int64_t(size));
   return block;
 }
 
@@ -57,7 +57,7 @@ void Allocator::release(void* block, size_t bytes) noexcept {
   const size_t size = cache_ ? size_class(bytes) : bytes;
   const std::lock_guard lock(mutex_);
   stats_.live_bytes -= int64_t(size);
-  tell();
+  tell(block, -int64_t(size));
   if (cache_) {
     try {
       free_[size].push_back(block);

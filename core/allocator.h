@@ -57,7 +57,7 @@ class Allocator {
 
  private:
   void trim_locked();
-  void tell() const noexcept;  // the profiler, of live_bytes
+  void tell(const void* block, int64_t change) const noexcept;  // the profiler
   const char* name_;
   bool cache_;
   mutable std::mutex mutex_;

@@ -240,9 +240,41 @@ std::string loss_lines(const Comparison& comparison, const ComparisonTable& tabl
 
 }  // namespace
 
+std::string rows_and_headline(const Outcome& o) {
+  const ComparedRow& total = o.table.total;
+  const double rows[] = {total.eager_time(), total.fused_time()};
+  profiler::Estimate ratio = o.ratio;
+  ratio.value = rows[0] / rows[1];
+  if (!ratio.has_interval || ratio.is_noisy() || !(ratio.value > 0)) return "";
+  const Unit unit = unit_of_us(rows[0]);
+  const auto both = [&](const char* between, double eager, double fused) {
+    return cat(profiler::time_text(eager / unit.size), between,
+        profiler::time_text(fused / unit.size), " ", unit.name);
+  };
+  const std::string sum = fmt::format(
+      "add up to {} = {}, ", both(" -> ", rows[0], rows[1]), profiler::times_text(ratio));
+  if (ratio.low <= ratio.value && ratio.value <= ratio.high)
+    return sum + "within the headline's interval";
+  const std::string but = sum + "not within the headline's interval: ";
+  if (o.eager.device != kCpu) {
+    return but + fmt::format("they are kernels alone, and {} of the clean steps are between them",
+                     both(" and ", profiler::median(o.eager_us) - rows[0],
+                         profiler::median(o.fused_us) - rows[1]));
+  }
+  return but + fmt::format(
+                   "of the profiled steps {} are between ops, {} are the profiler's, with {:.2f} "
+                   "us a scope, and beyond that they take {:+.1f} % and {:+.1f} % longer than "
+                   "clean ones",
+                   both(" and ", profiler::median(o.eager.step_ns()) / 1e3 - rows[0],
+                       profiler::median(o.fused.step_ns()) / 1e3 - rows[1]),
+                   both(" and ", o.eager.profiler_us(), o.fused.profiler_us()),
+                   o.eager.overheads.scope_ns / 1e3, o.eager.distortion(), o.fused.distortion());
+}
+
 std::string summary(const Comparison& comparison, const Outcome& o) {
   const ComparedRow& total = o.table.total;
   const bool decided = comparison.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
+  const std::string rows = rows_and_headline(o);
   return (decided ? gain_lines(o.table) : "") +
          fmt::format(
              "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
@@ -250,6 +282,7 @@ std::string summary(const Comparison& comparison, const Outcome& o) {
              total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
              double(total.fused_bytes) * 1e-6, comparison.captured().executor->launches(),
              o.fused.launches_per_step(), launches_note(comparison.captured(), o)) +
+         (rows.empty() ? "" : "rows     " + rows + "\n") +
          (decided ? loss_lines(comparison, o.table) : "");
 }
 
@@ -358,12 +391,6 @@ std::string report(const Comparison& comparison, const Outcome& o, const ReportT
   std::string out = fmt::format("step     {}\n", o.headline) + summary(comparison, o);
   if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
   out += "\n" + o.table.text(text.width) + "\n";
-  if (comparison.device == kCpu) {
-    out += fmt::format(
-        "profiled rounds: the profiler takes {:.1f} and {:.1f} us of a step, distortion beyond it "
-        "{:+.1f} % and {:+.1f} %; the table only apportions\n",
-        o.eager.profiler_us(), o.fused.profiler_us(), o.eager.distortion(), o.fused.distortion());
-  }
   const std::string eager_busy = o.eager.busy(), fused_busy = o.fused.busy();
   if (!eager_busy.empty()) out += fmt::format("eager: {}\n", eager_busy);
   if (!fused_busy.empty() && fused_busy != eager_busy)

@@ -147,11 +147,13 @@ ComparisonTable make_table(const Captured& captured, const std::vector<PairOfTim
 std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
   std::vector<profiler::GraphNode> out;
   const Graph& graph = captured.fused.graph;
-  for (const Node& node : graph.nodes) {
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
     out.push_back({.name = std::string(node.op->text()),
         .made_of = node.rule ? made_of(names_of(captured.recorded, node.origin)) : "",
         .role = node.rule ? Role::none : node.role,
         .cost = graph.cost(node),
+        .memory = captured.executor->memory()[n],
         .module = node.module,
         .phase = capture::text_of_phases(node)});
   }

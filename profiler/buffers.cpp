@@ -112,11 +112,20 @@ void ThreadBuffer::pop(Record* record) noexcept {
   std::atomic_ref(record->t1).store(now(), std::memory_order_release);
 }
 
-void ThreadBuffer::add_memory(int64_t live_bytes) noexcept {
+void ThreadBuffer::add(MemorySample sample) noexcept {
   const size_t i = n_memory_.load(std::memory_order_relaxed);
   if (!has_room(i)) return;
-  memory_[i] = {now(), live_bytes, g_step.load(std::memory_order_relaxed)};
+  sample.step = g_step.load(std::memory_order_relaxed);
+  memory_[i] = sample;
   n_memory_.store(i + 1, std::memory_order_release);
+}
+
+void ThreadBuffer::add_memory(const void* block, int64_t change, int64_t live_bytes) noexcept {
+  add({.t = now(), .live_bytes = live_bytes, .record = current_, .change = change, .block = block});
+}
+
+void ThreadBuffer::add_planned(const MemoryUse& use) noexcept {
+  add({.record = int32_t(count_.load(std::memory_order_relaxed)), .planned = use});
 }
 
 void ThreadBuffer::add_launch(LaunchRecord launch) noexcept {
@@ -150,6 +159,8 @@ Trace ThreadBuffer::read(bool steps_here) const {
   std::erase_if(
       trace.launches, [n](const LaunchRecord& launch) { return launch.record >= int64_t(n); });
   trace.memory.assign(memory_.get(), memory_.get() + n_memory_.load(std::memory_order_acquire));
+  std::erase_if(
+      trace.memory, [n](const MemorySample& sample) { return sample.record >= int64_t(n); });
   return trace;
 }
 

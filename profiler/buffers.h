@@ -26,7 +26,8 @@ class ThreadBuffer {
     return current_ >= 0 && profiler::counts_launches(records_[current_].kind);
   }
   void add_launch(LaunchRecord launch) noexcept;  // fills in record and step
-  void add_memory(int64_t live_bytes) noexcept;
+  void add_memory(const void* block, int64_t change, int64_t live_bytes) noexcept;
+  void add_planned(const MemoryUse& use) noexcept;  // of the scope that is opened next
   int depth() const { return depth_; }
   void clear() noexcept;
   bool prepare(uint32_t epoch);  // false: scopes of an older session are still open here
@@ -40,6 +41,7 @@ class ThreadBuffer {
   friend void release_thread_buffer() noexcept;
   friend ThreadBuffer* next_buffer(ThreadBuffer* buffer);
   bool has_room(size_t i) const noexcept;
+  void add(MemorySample sample) noexcept;  // fills in step
 
   std::unique_ptr<Record[]> records_;
   std::unique_ptr<LaunchRecord[]> launches_;

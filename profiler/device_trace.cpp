@@ -50,9 +50,10 @@ class Hook final : public LaunchHook {
     static_cast<ThreadBuffer*>(call.token)->add_launch(launch);
   }
 
-  void memory(const void* allocator, int64_t live_bytes) noexcept override {
+  void memory(const void* allocator, const void* block, int64_t change,
+      int64_t live_bytes) noexcept override {
     if (!recording() || allocator != allocator_.load(std::memory_order_relaxed)) return;
-    if (ThreadBuffer* buffer = ready_buffer()) buffer->add_memory(live_bytes);
+    if (ThreadBuffer* buffer = ready_buffer()) buffer->add_memory(block, change, live_bytes);
   }
 
   std::atomic<DeviceTimer*> timer_{nullptr};
@@ -172,6 +173,11 @@ void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node
         .source = lost ? Source::none : Source::graph});
     begin = node_ends[n];
   }
+}
+
+void record_planned(const MemoryUse& use) noexcept {
+  if (!recording()) return;
+  if (detail::ThreadBuffer* buffer = detail::ready_buffer()) buffer->add_planned(use);
 }
 
 int64_t session_now() noexcept { return detail::now(); }

@@ -210,6 +210,8 @@ Profile Report::profile(bool by_shape, int by_module) const {
   Rows found = rows(by_shape, by_module);
   out.rows = std::move(found.rows);
   out.ops_ns = found.ops_ns;
+  out.memory = found.memory;
+  out.arena = found.arena;
   out.verdict = verdict();
   if (const Ceiling used = ceiling(); used.known()) out.roofline = used;
   if (const Timeline t = timeline(); t.known || t.estimated) out.idle = t;

@@ -13,6 +13,7 @@
 
 #include "core/device/device.h"
 #include "profiler/launch_record.h"
+#include "profiler/memory_use.h"
 #include "profiler/roofs.h"
 #include "profiler/scope.h"
 #include "profiler/stats.h"
@@ -31,13 +32,14 @@ struct Schedule {
 struct StepSample {
   int64_t number = 0, round = 0;  // both from 0; a round is one turn of the schedule
   int64_t t0 = 0, t1 = 0;
-  int64_t allocs = 0;     // tensor memory asked of the device's allocator
-  int64_t launches = 0;   // kernels of all threads, those of CUDA graphs too
-  int64_t timed = 0;      // of the launches, by the device
-  int64_t api_calls = 0;  // host calls that submitted work; on cpu as launches
-  int64_t copies = 0;     // memcpy and memset
-  int64_t window = 0;     // steps of one window follow each other without a pause
-  int64_t drain_ns = 0;   // waiting for the device behind it, at its window's end
+  int64_t allocs = 0;      // tensor memory asked of the device's allocator
+  int64_t launches = 0;    // kernels of all threads, those of CUDA graphs too
+  int64_t timed = 0;       // of the launches, by the device
+  int64_t api_calls = 0;   // host calls that submitted work; on cpu as launches
+  int64_t copies = 0;      // memcpy and memset
+  int64_t window = 0;      // steps of one window follow each other without a pause
+  int64_t drain_ns = 0;    // waiting for the device behind it, at its window's end
+  int64_t live_bytes = 0;  // of the device's allocator, when it began
   // What the profiler itself took of it: describing ops as it was measured, scopes, spans and
   // memory samples by scope_ns and event_ns.
   int64_t profiler_ns = 0;
@@ -62,6 +64,7 @@ struct Row {
   int64_t untimed = 0;   // launches without a device time
   int64_t unproved = 0;  // library calls that may have launched several kernels
   Cost cost{};
+  MemoryUse memory{};
   // Sums, on the host. A row inside itself counts once in total.
   int64_t self_ns = 0, total_ns = 0, kernel_ns = 0;
   // Of its launches, and with those of its children; on cpu as kernel_ns and total_ns.
@@ -100,8 +103,8 @@ struct Row {
                              on_device = ns.has_value();
                              device_ns = ns.value_or(0);
                            })),
-      pred_ns, roof, written(in_table()), newer(share), newer(typical_ns), newer(typical_total_ns),
-      newer(typical_kernel_ns), newer(flags), samples)
+      pred_ns, roof, newer(memory), written(in_table()), newer(share), newer(typical_ns),
+      newer(typical_total_ns), newer(typical_kernel_ns), newer(flags), samples)
 };
 
 // Sum of the samples if every step that has any had taken their median.
@@ -205,7 +208,9 @@ struct Profile : Measurement {
   StepVerdict verdict;
   std::optional<Ceiling> roofline;  // the roofs as this run uses them
   std::optional<Timeline> idle;     // nothing: not measured
-  int64_t memory_peak = 0;          // bytes
+  // Of all rows and outside of them: of the allocator, and of replays in the arena by its plan.
+  MemoryUse memory, arena;
+  int64_t memory_peak = 0;     // bytes
   std::string memory_peak_op;  // the innermost op that was going on when memory in use was highest
   std::vector<Row> rows;       // in the order of first sight
   std::vector<KernelSum> kernels;  // the longest first
@@ -215,9 +220,12 @@ struct Profile : Measurement {
       seed, device, mode, rules, dtype, source, source_why, batch, threads, schedule.wait,
       schedule.warmup, schedule.active, schedule.repeat, named("roofs", roofline),
       overheads.scope_ns, overheads.event_ns, overheads.axis_ns, dropped, invalid, unproved, sm_mhz,
-      sm_standard_mhz, verdict, idle, memory_peak, memory_peak_op, clean_us, incomplete, notes,
-      steps, rows, kernels)
+      sm_standard_mhz, verdict, idle, newer(memory), newer(arena), memory_peak, memory_peak_op,
+      clean_us, incomplete, notes, steps, rows, kernels)
 };
+
+// What `columns` may hold. memory: see MemoryUse.
+inline constexpr std::string_view kMoreColumns[] = {"memory"};
 
 struct TableOptions {
   // torch's keys, see table.cpp; "": self time, on the device if there is one
@@ -227,11 +235,13 @@ struct TableOptions {
   std::string filter{};  // a regular expression that rows' names must hold
   bool group_by_input_shape = false;
   int group_by_module = 0;  // rows per path of that many modules
+  std::string columns{};    // more of them, a list: see kMoreColumns
   bool scopes = true;       // a second block: modules, a user's own and other scopes
   size_t width = 0;         // columns at most: some go, names are cut; 0: as wide as it is
 };
 
-// Error (usage): unknown sort key, bad row limit or regular expression; the hint names the nearest.
+// Error (usage): unknown sort key or columns, bad row limit or regular expression; the hint names
+// the nearest.
 void check(const TableOptions& options);
 // The grouping is the profile's own: Report::table() asks for what the options name.
 // REQUIRES: steps is not empty. Error (usage): as check().

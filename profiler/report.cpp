@@ -106,7 +106,8 @@ class Evaluation {
     for (const LaunchRecord& l : trace.launches) {
       if (l.graph_node == 0) add(l.step, l.source == Source::host ? cost.scope_ns : cost.event_ns);
     }
-    for (const MemorySample& sample : trace.memory) add(sample.step, cost.scope_ns / 2);
+    for (const MemorySample& sample : trace.memory)
+      add(sample.step, sample.planned ? 0 : cost.scope_ns / 2);
   }
 
   void look_at_records(const Trace& trace) {
@@ -206,6 +207,11 @@ const GraphNode* Report::node_of(const LaunchRecord& launch) const {
 bool Report::counts(const Trace& trace, const LaunchRecord& launch) const {
   return step_index(launch.step) >= 0 &&
          (launch.record < 0 || counts(trace, trace.records[launch.record]));
+}
+
+bool Report::counts(const Trace& trace, const MemorySample& sample) const {
+  return step_index(sample.step) >= 0 &&
+         (sample.record < 0 || counts(trace, trace.records[sample.record]));
 }
 
 void Report::append(Report other) {

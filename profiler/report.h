@@ -15,11 +15,18 @@ constexpr bool counts_launches(ScopeKind kind) {
   return kind == ScopeKind::op || kind == ScopeKind::data;
 }
 
-// Memory of the session's device when a block was taken or given back.
+// A block that was taken of the session's device or given back; or, where `planned` is there, what
+// the node of a captured step that ran next does in the arena, at no time of its own.
 struct MemorySample {
-  int64_t t, live_bytes;
-  uint32_t step;
+  int64_t t = 0;
+  int64_t live_bytes = 0;  // of the device, behind it
+  uint32_t step = 0;
+  int32_t record = -1;  // as LaunchRecord::record
+  int64_t change = 0;   // bytes; given back: below 0
+  const void* block = nullptr;
+  std::optional<MemoryUse> planned{};
 };
+MemoryUse use_of(const MemorySample& sample);
 
 // Highest live bytes of the device in the active steps (0: nothing was taken or given back), and
 // the innermost op that was open then.
@@ -34,6 +41,7 @@ struct GraphNode {
   std::string name{}, made_of{};  // "linear_act", "linear + relu"
   Role role = Role::none;
   Cost cost{};
+  MemoryUse memory{};             // in the arena
   std::string module{}, phase{};  // OpInfo::module; "forward + backward"
 };
 
@@ -62,6 +70,8 @@ struct Rows {
   std::vector<Row> rows;  // in the order of first sight
   std::vector<OpCall> calls;
   int64_t ops_ns = 0;  // host time of the stepping thread in ops
+  MemoryUse memory,
+      arena;  // of the allocator, in all scopes and outside; of the arena, by its plan
 };
 
 // What one step did, call by call: a picture of it.
@@ -105,6 +115,11 @@ struct Report : Measurement {
   // statistics.
   bool counts(const Trace& trace, const Record& record) const;
   bool counts(const Trace& trace, const LaunchRecord& launch) const;
+  bool counts(const Trace& trace, const MemorySample& sample) const;
 };
+
+// Of each record of each trace: what it took and gave back itself, without its children; its peak
+// is with them (memory.cpp).
+std::vector<std::vector<MemoryUse>> memory_of_records(const Report& report);
 
 }  // namespace sinter::profiler

@@ -27,13 +27,20 @@ std::string with_modules(std::string_view modules, int depth, const std::string&
 class Gatherer {
  public:
   Gatherer(const Report& report, bool by_shape, int by_module)
-      : report_(report), by_shape_(by_shape), by_module_(by_module) {}
+      : report_(report),
+        by_shape_(by_shape),
+        by_module_(by_module),
+        memory_(memory_of_records(report)) {}
 
   void add(const Trace& trace) {
     const std::vector<Own> own = own_of(trace);
     row_of_.assign(trace.records.size(), -1);
     for (size_t i = 0; i < trace.records.size(); ++i) {
       if (report_.counts(trace, trace.records[i])) add(trace, int32_t(i), own[i]);
+    }
+    for (const MemorySample& sample : trace.memory) {
+      if (report_.counts(trace, sample))
+        (sample.planned ? out_.arena : out_.memory) += sample.planned.value_or(use_of(sample));
     }
     for (const LaunchRecord& launch : trace.launches) {
       const bool in_op = launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
@@ -111,6 +118,7 @@ class Gatherer {
     ++row.calls;
     row.launches += own.launches;
     row.cost += r.info.cost;
+    row.memory += memory_[&trace - report_.traces.data()][i];
     row.self_ns += own.self_ns;
     row.kernel_ns += own.kernel_ns;
     row.device_ns += own.device_ns;
@@ -178,6 +186,8 @@ class Gatherer {
     ++row.calls;
     row.launches += launch.at_least();
     row.cost += node.cost;
+    row.memory += node.memory;
+    out_.arena += node.memory;
     row.made_of = node.made_of;
     row.untimed += launch.source == Source::none;
     row.device_ns += launch.device_ns();
@@ -232,6 +242,7 @@ class Gatherer {
   const Report& report_;
   const bool by_shape_;
   const int by_module_;
+  const std::vector<std::vector<MemoryUse>> memory_;  // of each record of each trace
   Rows out_;
   std::vector<Steps> steps_of_;  // the rows
   std::vector<int> row_of_;      // of the trace at hand

@@ -111,7 +111,7 @@ Session::Phase Session::phase_of(int64_t step) const {
   return at < s.wait + s.warmup ? Phase::warmup : Phase::active;
 }
 
-int64_t Session::allocations() const { return allocator_ ? allocator_->stats().requests : 0; }
+MemoryStats Session::memory() const { return allocator_ ? allocator_->stats() : MemoryStats{}; }
 
 // Before the warm-up, in which a replay captures the graph that is read by the device's records.
 void Session::open_turn() {
@@ -182,7 +182,7 @@ void Session::begin_step() {
   detail::g_step.store(uint32_t(seen_), std::memory_order_relaxed);
   if (phase_ == Phase::warmup || phase_ == Phase::active)
     detail::g_watchers.fetch_or(detail::kSession);
-  step_allocs_ = allocations();
+  step_memory_ = memory();
   step_t0_ = detail::now();
 }
 
@@ -211,8 +211,9 @@ void Session::step() {
         .round = seen_ / steps_of_turn(),
         .t0 = step_t0_,
         .t1 = now,
-        .allocs = allocations() - step_allocs_,
-        .window = window_});
+        .allocs = memory().requests - step_memory_.requests,
+        .window = window_,
+        .live_bytes = step_memory_.live_bytes});
   }
   ++seen_;
   enter(phase_of(seen_));

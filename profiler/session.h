@@ -78,7 +78,7 @@ class Session {
   void read_clock();
   void close_turn(int64_t end_step);
   Trace read(const detail::ThreadBuffer& buffer, bool steps_here);
-  int64_t allocations() const;
+  MemoryStats memory() const;
   void close() noexcept;
 
   Options options_;
@@ -94,7 +94,8 @@ class Session {
   uint32_t epoch_ = 0;
   int64_t seen_ = 0;     // step() calls
   int64_t window_ = -1;  // see StepSample
-  int64_t step_t0_ = 0, step_allocs_ = 0;
+  int64_t step_t0_ = 0;
+  MemoryStats step_memory_{};                    // when it began
   detail::ThreadBuffer* step_buffer_ = nullptr;  // of the thread that calls step()
 };
 

@@ -29,6 +29,7 @@ void add_to(Row& sum, const Row& row) {
   sum.untimed += row.untimed;
   sum.unproved += row.unproved;
   sum.cost += row.cost;
+  sum.memory += row.memory;
   sum.self_ns += row.self_ns;
   sum.total_ns += row.total_ns;
   sum.kernel_ns += row.kernel_ns;
@@ -123,7 +124,7 @@ class Table {
     if (!folded.empty()) add(fold(folded), true);
     grid.fit(options_.width, droppable());
     return wrapped(detail::header_line(profile_), options_.width) + grid.text() +
-           wrapped(detail::closing_lines(profile_, ops_), options_.width) +
+           wrapped(detail::closing_lines(profile_, ops_) + memory_line(), options_.width) +
            (options_.scopes ? scope_block() : "");
   }
 
@@ -249,6 +250,11 @@ class Table {
       return or_dash(r.verdict.code != RowCode::unknown, std::string(name_of(r.verdict.code)));
     };
     const auto made_of = [](const Row& r) { return or_dash(!r.made_of.empty(), r.made_of); };
+    const bool memory = asks("memory");
+    const auto used = [](int64_t MemoryUse::*bytes, double steps) {
+      return
+          [bytes, steps](const Row& r) { return fixed(double(r.memory.*bytes) / steps / 1e3, 1); };
+    };
     return {
         {"Self%", cpu_, share},
         {"CUDA%", cuda, share},
@@ -264,6 +270,10 @@ class Table {
         {"MFLOP", true, mflop},
         {"kB", true, kilobytes},
         {"FLOP/B", true, intensity, "-"},
+        {"Alloc kB", memory, used(&MemoryUse::allocated, steps_)},
+        {"Freed kB", memory, used(&MemoryUse::freed, steps_)},
+        {"Peak kB", memory, used(&MemoryUse::peak, 1)},
+        {"Kept kB", memory, used(&MemoryUse::kept, steps_)},
         {"Rate", cpu_, [this](const Row& r) { return rate(r); }, "-"},
         {"%roof", true, roof, "-"},
         {"Pred", true, predicted},
@@ -274,6 +284,26 @@ class Table {
         {"<Made of", cuda && profile_.replayed, made_of},
         {"<Shapes", options_.group_by_input_shape, [](const Row& r) { return r.shapes; }},
     };
+  }
+
+  bool asks(std::string_view columns) const {
+    return std::ranges::count(parts_of(options_.columns, ","), columns) > 0;
+  }
+
+  // What other scopes and the loop took and gave back is the rest. The rows of a replay are of the
+  // arena, beside what the allocator says.
+  std::string memory_line() const {
+    if (!asks("memory")) return "";
+    const auto kB = [this](int64_t bytes) { return fixed(double(bytes) / steps_ / 1e3, 1); };
+    const auto sum = [&](const char* what, int64_t MemoryUse::*bytes) {
+      const int64_t all = profile_.memory.*bytes, ops = ops_.memory.*bytes - profile_.arena.*bytes;
+      return cat(what, kB(all), " = ops ", kB(ops), " + rest of step ", kB(all - ops), " kB");
+    };
+    const MemoryUse& arena = profile_.arena;
+    const std::string plan = cat("arena: allocated ", kB(arena.allocated), " kB by its plan, peak ",
+        fixed(double(arena.peak) / 1e3, 1), " kB\n");
+    return cat("memory: ", sum("allocated ", &MemoryUse::allocated),
+        sum(", freed ", &MemoryUse::freed), "\n", arena.peak > 0 ? plan : "");
   }
 
   std::string scope_block() const {
@@ -311,6 +341,12 @@ void check(const TableOptions& options) {
   SINTER_CHECK(options.row_limit >= -1, usage,
       cat("table: row limit ", options.row_limit, " is out of range; -1 (all rows) or at least 0"));
   filter_of(options.filter);
+  for (const std::string_view word : parts_of(options.columns, ",")) {
+    const bool known = std::ranges::count(kMoreColumns, word) > 0;
+    SINTER_CHECK(known || options.columns.empty(), usage,
+        fmt::format(
+            "table: unknown columns '{}': known are {}", escaped(word), join(kMoreColumns)));
+  }
 }
 
 std::string table(const Profile& profile, const TableOptions& options) {

@@ -183,7 +183,8 @@ class TraceWriter {
     phases(trace);
     launches(trace, id);
     for (const MemorySample& m : trace.memory) {
-      if (wanted(m.step)) events_.counter("memory in use", host_, m.t, {{"bytes", m.live_bytes}});
+      if (wanted(m.step) && !m.planned)
+        events_.counter("memory in use", host_, m.t, {{"bytes", m.live_bytes}});
     }
   }
 

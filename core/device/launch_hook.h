@@ -33,7 +33,9 @@ struct DeviceCall {
 struct LaunchHook {
   virtual void before(DeviceCall& call) noexcept = 0;
   virtual void after(DeviceCall& call) noexcept = 0;
-  virtual void memory(const void* allocator, int64_t live_bytes) noexcept = 0;
+  // `change`: bytes of the block that was taken, or, below 0, given back; the allocator is locked.
+  virtual void memory(
+      const void* allocator, const void* block, int64_t change, int64_t live_bytes) noexcept = 0;
 
  protected:
   ~LaunchHook() = default;

@@ -35,22 +35,6 @@ struct BenchFlags {
   bool is_map() const { return mode == "eager,fused"; }
 };
 
-// "1..1024" by doubling, or "1,100,4096".
-std::vector<int64_t> parse_sizes(const std::string& what, const std::string& text) {
-  constexpr int64_t kLow = 1, kHigh = 1'000'000;
-  std::vector<int64_t> out;
-  if (const size_t dots = text.find(".."); dots != std::string::npos) {
-    const int64_t low = parse(what, text.substr(0, dots), kLow, kHigh);
-    const int64_t high = parse(what, text.substr(dots + 2), low, kHigh);
-    for (int64_t n = low; n <= high; n *= 2) out.push_back(n);
-    return out;
-  }
-  for (const std::string& item : split(what, text)) out.push_back(parse(what, item, kLow, kHigh));
-  std::ranges::sort(out);
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
-}
-
 constexpr int64_t kPairs = 9;
 constexpr double kRoundSeconds =
     3e-3;  // at least: shorter rounds are the clock's and the scheduler's

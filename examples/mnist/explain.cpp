@@ -62,8 +62,9 @@ std::string text_of(const OpDef& op) {
 int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   const std::vector<GlossaryEntry> entries = read_glossary(kGlossary);
   std::vector<std::string> known;
-  // "mnist explain rest of step" needs no quotes.
-  const std::string wanted = lower_case(join(inputs, " "));
+  // "mnist explain rest of step" needs no quotes; the title "us, self CPU" is no list.
+  std::string wanted = lower_case(join(inputs, " "));
+  std::erase(wanted, ',');
   const GlossaryEntry* found = nullptr;
   for (const GlossaryEntry& entry : entries) {
     for (const std::string_view word : entry.words) {

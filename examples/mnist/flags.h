@@ -109,6 +109,9 @@ struct TrainFlags {
   }
 };
 
+// "1..1024" by doubling, or "1,100,4096": in rising order. `what` begins a message.
+std::vector<int64_t> parse_sizes(const std::string& what, const std::string& text);
+
 void add_data_flags(Flags& flags, DataFlags& data);
 void add_model_flags(Flags& flags, ModelFlags& model);
 void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer);

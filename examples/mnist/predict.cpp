@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "autograd/autograd.h"
 #include "capture/bind.h"
 #include "capture/executor.h"
 #include "capture/recording.h"
+#include "core/json.h"
 #include "core/parallel.h"
 #include "data/npy.h"
 #include "data/png.h"
@@ -17,8 +17,10 @@
 #include "examples/mnist/commands.h"
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/model_file.h"
+#include "measure/comparison.h"
 #include "measure/timer.h"
 #include "ops/ops.h"
+#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -28,7 +30,9 @@ struct PredictFlags {
   std::vector<std::string> inputs;
   std::optional<int64_t> index;
   int64_t top = 3;
-  bool no_art = false, raw = false;
+  bool no_art = false, raw = false, bench = false;
+  std::string batches = "1,16,128,1024";
+  std::vector<int64_t> batch;  // the same
   std::string graph, dump_graph;
 };
 
@@ -63,6 +67,27 @@ Split single(const ImagePixels& image, const ImageShape& size) {
       Tensor::zeros({1}, DType::i32)};
 }
 
+// Calls of one way to run the model on a batch, each waited for.
+struct Timed {
+  int64_t batch = 0;
+  std::string mode{};  // "eager", "fused", "graph"
+  std::function<Tensor()> run{};
+  int threads = 0;
+  double difference = 0;  // of the logits from eager's, relative to the largest
+  std::vector<double> us{};
+
+  double at(double q) const { return profiler::quantile(us, q); }
+  double mean() const { return std::accumulate(us.begin(), us.end(), 0.0) / double(us.size()); }
+  double images_per_s() const { return 1e6 * double(batch) / mean(); }
+  SINTER_FIELD_LIST(batch, mode, threads, named("calls", written(us.size())),
+      named("p50_us", written(at(0.5))), named("p90_us", written(at(0.9))),
+      named("p99_us", written(at(0.99))), named("mean_us", written(mean())),
+      named("images_per_s", written(images_per_s())), difference)
+};
+// The 99th of 100 has one beyond it; but a slow model is not called for minutes.
+constexpr int64_t kFewestCalls = 100, kMostCalls = 2000, kRounds = 10;
+constexpr double kUsOfAMode = 4e5;
+
 struct Input {
   std::string name;
   Split split;
@@ -71,8 +96,8 @@ struct Input {
 
 class Predictor {
  public:
-  Predictor(PredictFlags& flags, Device device, Output& out)
-      : flags_(flags), device_(device), out_(out) {}
+  Predictor(PredictFlags& flags, int64_t threads, Device device, Output& out)
+      : flags_(flags), threads_(threads), device_(device), out_(out) {}
 
   void run(const Flags& all_flags) {
     SavedModel saved = read_model(flags_.from.from);
@@ -85,6 +110,7 @@ class Predictor {
     note_emulator(device_, out_);
     if (!flags_.dump_graph.empty()) dump_graph();
     if (!flags_.graph.empty()) load_graph(saved.tensors);
+    if (flags_.bench) return bench(saved.flags.model);
     // All of them before the first result: an error leaves stdout as it was.
     std::vector<Input> inputs;
     if (flags_.index) inputs.push_back(test_image(saved, *flags_.index));
@@ -132,11 +158,11 @@ class Predictor {
           sinter::slice(all, i, i + 1), {}});
   }
 
-  // The forward pass at batch 1 as a graph file, of f32 and of the names in the weights' file
-  // alone: the bf16 copies are made in the graph.
-  void dump_graph() {
+  // The forward pass as a graph, of f32 and of the names in the weights' file alone: the bf16
+  // copies are made in the graph.
+  capture::Graph record_forward(int64_t batch) {
     const NoGrad no_grad;
-    const Tensor x = Tensor::zeros({1, size_.pixels()}, DType::f32, device_);
+    const Tensor x = Tensor::zeros({batch, size_.pixels()}, DType::f32, device_);
     capture::Recording recording({x});
     for (Tensor& p : model_->parameters()) {
       if (p.autograd().bf16_copy.defined()) p.autograd().bf16_copy = cast(p, DType::bf16);
@@ -144,7 +170,11 @@ class Predictor {
     const Tensor logits = (*model_)(x);
     capture::Graph graph = recording.finish({logits}, {});
     graph.values[graph.outputs[0]].name = "logits";
-    write_graph(flags_.dump_graph, graph);
+    return graph;
+  }
+
+  void dump_graph() {
+    write_graph(flags_.dump_graph, record_forward(1));
     const std::string file = escaped(flags_.dump_graph);
     out_.note("graph",
         fmt::format("{}: the forward pass at batch 1; ", file) +
@@ -166,9 +196,76 @@ class Predictor {
       const Tensor* t = nn::find(weights, name);
       return t ? t->to(device_) : Tensor();
     });
-    executor_ = std::make_unique<capture::Executor>(graph);
+    executor_ = std::make_shared<capture::Executor>(graph);
     dtype_ = DType::f32;  // what a graph takes
     out_.note("graph", "{}: launches {}", escaped(flags_.graph), executor_->launches());
+  }
+
+  // Eager, fused, and the graph that --graph runs: of its file, which has batch 1, or as recorded.
+  std::vector<Timed> time_modes(int64_t batch) {
+    const NoGrad no_grad;
+    const Tensor images = cast(sample_tensor({batch, size_.pixels()}, 1, 0, 1), DType::f32),
+                 x = cast(images, dtype_).to(device_), wide = images.to(device_);
+    const auto eager = [&] { return (*model_)(x); };
+    cli::choose_threads(threads_, device_, [&] { return [&] { eager(); }; });
+    std::shared_ptr<capture::Executor> graph = executor_;
+    if (!graph) graph = std::make_shared<capture::Executor>(record_forward(batch));
+    capture::Step step(
+        [this](const Tensors& in) {
+          const NoGrad off;
+          return Tensors{(*model_)(in[0])};
+        },
+        {.parameters = nn::parameter_visitor(*model_)});
+    std::vector<Timed> modes{{.batch = batch, .mode = "eager", .run = eager},
+        {.batch = batch, .mode = "fused", .run = [&] { return step({x})[0]; }}};
+    const auto run_graph = [&] {
+      graph->run({wide});
+      return graph->outputs()[0];
+    };
+    if (!executor_ || batch == 1)
+      modes.push_back({.batch = batch, .mode = "graph", .run = run_graph});
+    const Tensor wanted = eager();
+    for (Timed& mode : modes) {
+      for (int call = 0; call < 3; ++call) mode.run();  // two of them are recorded
+      measure::Worst worst;
+      worst.see("logits", mode.run(), wanted);
+      mode.difference = worst.relative;
+      mode.threads = num_threads();
+    }
+    const double one_us = measure::round_us(eager, device_, 1, 1);
+    const auto calls = std::clamp(int64_t(kUsOfAMode / one_us), kFewestCalls, kMostCalls) / kRounds;
+    for (int64_t round = 0; round < kRounds; ++round) {  // in turn: a slow moment hits all alike
+      for (Timed& mode : modes) {
+        for (int64_t call = 0; call < calls; ++call)
+          mode.us.push_back(1e-3 * measure::ns_per_call(device_, 1, mode.run));
+      }
+    }
+    for (Timed& mode : modes) mode.run = {};
+    return modes;
+  }
+
+  void bench(const ModelFlags& model) {
+    SINTER_CHECK(device_.type != Device::Type::simt, usage,
+        "usage: predict --bench needs a device whose times mean something: the device is simt",
+        "--device cpu");
+    dtype_ = model.batch_dtype();
+    profiler::Grid grid({"batch", "<mode", "threads", "p50", "p90", "p99", "images/s"});
+    const auto us = [](double time) { return profiler::time_text(time) + "us"; };
+    Json rows = Json::array();
+    for (const int64_t batch : flags_.batch) {
+      for (const Timed& t : time_modes(batch)) {
+        grid.add({cat(t.batch), t.mode, cat(t.threads), us(t.at(0.5)), us(t.at(0.9)),
+            us(t.at(0.99)), cli::rate(t.images_per_s())});
+        rows.push_back(t);
+      }
+    }
+    grid.fit(table_width(), {"p90", "threads"});
+    out_.result(
+        "bench", "{}, {}, {}: one call, waited for", model.describe(), model.dtype, device_.str());
+    out_.result_text("\n" + grid.text());
+    out_.json(
+        "sinter.predict-bench/1", {{"model", path_}, {"name", model.describe()},
+                                      {"dtype", model.dtype}, {"device", device_}, {"rows", rows}});
   }
 
   Tensor logits(const Tensor& images) {
@@ -212,10 +309,11 @@ class Predictor {
   }
 
   PredictFlags& flags_;
+  int64_t threads_;  // as asked for
   Device device_;
   Output& out_;
   std::shared_ptr<nn::Module> model_;
-  std::unique_ptr<capture::Executor> executor_;
+  std::shared_ptr<capture::Executor> executor_;  // of --graph
   std::string path_;
   ImageShape size_;  // of the model's images
   DType dtype_ = DType::f32;
@@ -244,12 +342,21 @@ void add_predict(App& app) {
       "write the model's forward pass as a graph; needs no INPUT"));
   not_saved(command.flags.word("graph", predict.graph, "FILE",
       "run this saved graph in place of the model, on the weights of --from"));
+  not_saved(command.flags.toggle("bench", predict.bench,
+      "time one image and batches, eager, fused and as a graph; needs no INPUT"));
+  not_saved(command.flags.word(
+                "batch", predict.batches, "SIZES", "of --bench: by doubling, 1..64, or a list"))
+      .once = true;
   command.check = [&command] {
     const std::vector<std::string>& inputs = predict.inputs;
     SINTER_CHECK(!predict.index || inputs.empty(), usage,
         cat("usage: INPUT and --index exclude each other: ",
             escaped(inputs.empty() ? "" : inputs[0]), ", ", *predict.index));
-    SINTER_CHECK(predict.index || !inputs.empty() || !predict.dump_graph.empty() ||
+    SINTER_CHECK(predict.bench ? inputs.empty() && !predict.index : !command.flags.given("batch"),
+        usage, "usage: --bench takes no INPUT and no --index, and --batch needs --bench",
+        "mnist predict --bench --batch 1,64 times the model on images of its own");
+    predict.batch = parse_sizes("usage: --batch", predict.batches);
+    SINTER_CHECK(predict.bench || predict.index || !inputs.empty() || !predict.dump_graph.empty() ||
                      command.flags.given("print-config"),
         usage, "usage: nothing to predict: no INPUT and no --index",
         "mnist predict FILE.png, or mnist predict --index 0");
@@ -257,7 +364,7 @@ void add_predict(App& app) {
   command.run = [&app, &command](Output& out) {
     const Device device = choose_device(app.common().device).first;
     if (app.common().threads == 0) set_num_threads(1);
-    Predictor(predict, device, out).run(command.flags);
+    Predictor(predict, app.common().threads, device, out).run(command.flags);
     return 0;
   };
 }

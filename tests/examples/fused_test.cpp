@@ -2,6 +2,7 @@
 // numbers, the counts of every rule set, and what is said and refused.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "tests/examples/program.h"
@@ -186,6 +187,53 @@ TEST(MnistFused, CompareTakesWeightsFromAFileAndGradientsInParts) {
   EXPECT_LT(o["launches"]["fused"], 41);
   for (const char* what : {"loss", "gradients", "state"})
     EXPECT_LT(o["parity"][what], 1e-5) << what;
+}
+
+// Figures of one run must fit each other; how large they are is the machine's.
+void expect_consistent(const json& row) {
+  SCOPED_TRACE(row.dump());
+  EXPECT_GT(row["p50_us"], 0);
+  EXPECT_LE(row["p50_us"], row["p90_us"]);
+  EXPECT_LE(row["p90_us"], row["p99_us"]);
+  EXPECT_GE(row["calls"], 100);
+  const double seconds = row["mean_us"].get<double>() * 1e-6;
+  EXPECT_NEAR(row["images_per_s"].get<double>() * seconds / row["batch"].get<double>(), 1, 1e-9);
+  EXPECT_GE(row["mean_us"].get<double>(), row["p50_us"].get<double>() / 2) << "half take as long";
+}
+
+TEST(MnistFused, PredictIsTimedInEachModeAndBatch) {
+  const Program program;
+  ASSERT_EQ(program.run(kSmallFused + Words{"--steps", "2", "--out", "a"}).status, 0);
+  const Words bench{"predict", "--bench", "--from", "a", "--threads", "1", "--batch", "1,8"};
+  const Result r = program.run(bench + Words{"--json", "--dump-graph", "g.txt"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const json o = json::parse(r.out);
+  EXPECT_EQ(o["schema"], "sinter.predict-bench/1");
+  ASSERT_EQ(o["rows"].size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    const json& row = o["rows"][i];
+    EXPECT_EQ(row["batch"], i < 3 ? 1 : 8);
+    EXPECT_EQ(row["mode"], (std::array{"eager", "fused", "graph"}[i % 3]));
+    EXPECT_EQ(row["threads"], 1);
+    EXPECT_LE(row["difference"], 1e-5) << "all give the same logits";
+    expect_consistent(row);
+  }
+  EXPECT_EQ(o["rows"][0]["difference"], 0);
+
+  // A saved graph is one of batch 1.
+  const Result saved = program.run(bench + Words{"--graph", "g.txt"});
+  ASSERT_EQ(saved.status, 0) << saved.err;
+  int rows = 0;
+  for (size_t at = 0; (at = saved.out.find(" graph ", at)) != std::string::npos; ++at) ++rows;
+  EXPECT_EQ(rows, 1) << saved.out;
+  expect_facts(saved.out, {"batch  mode ", "  p50", "  p90", "  p99", "  images/s"});
+
+  for (const Words& words : {Words{"predict", "--batch", "4", "--index", "0"},
+           Words{"predict", "--bench", "--index", "0"}})
+    EXPECT_EQ(program.run(words).status, 2);
+  const Result simt = program.run(bench + Words{"--device", "simt"});
+  EXPECT_EQ(simt.status, 2);
+  expect_facts(simt.err, {"the device is simt", "hint: --device cpu"});
 }
 
 TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {

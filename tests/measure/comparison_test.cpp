@@ -176,6 +176,42 @@ TEST(Comparison, TheTotalIsTheSumOfTheRows) {
   EXPECT_EQ(outcome.table.total.fused_time(), profiler::four_digits(fused));
 }
 
+// Nine rounds of an eager and a fused step; their profiled steps take as long as said, in ns.
+Outcome outcome_of(double eager_rows_us, double fused_rows_us) {
+  Outcome o;
+  o.eager_us.assign(9, 100);
+  o.fused_us.assign(9, 50);
+  o.ratio = {.value = 2, .low = 1.95, .high = 2.05, .has_interval = true};
+  o.table.total.eager_us = {eager_rows_us};
+  o.table.total.fused_us = {fused_rows_us};
+  o.eager.steps = {{.t1 = 110'000, .profiler_ns = 8'000}};
+  o.fused.steps = {{.t1 = 56'000, .profiler_ns = 4'000}};
+  o.eager.clean_us = o.eager_us;
+  o.fused.clean_us = o.fused_us;
+  o.eager.overheads.scope_ns = 60;
+  return o;
+}
+
+TEST(Comparison, RowsThatAgreeWithTheHeadlineSaySo) {
+  EXPECT_EQ(rows_and_headline(outcome_of(98, 49)),
+      "add up to 98.00 -> 49.00 us = 2.00x, within the headline's interval");
+}
+
+// The figures lead from the rows to the headline: (98 + 12 - 8) / 1.02 = 100, and so on.
+TEST(Comparison, RowsThatDoNotSayWhyWithFigures) {
+  Outcome o = outcome_of(98, 40);
+  EXPECT_EQ(rows_and_headline(o),
+      "add up to 98.00 -> 40.00 us = 2.45x, not within the headline's interval: of the profiled "
+      "steps 12.00 and 16.00 us are between ops, 8.000 and 4.000 us are the profiler's, with 0.06 "
+      "us a scope, and beyond that they take +2.0 % and +4.0 % longer than clean ones");
+  o.eager.device = o.fused.device = {Device::Type::cuda, 0};
+  EXPECT_EQ(rows_and_headline(o),
+      "add up to 98.00 -> 40.00 us = 2.45x, not within the headline's interval: they are kernels "
+      "alone, and 2.000 and 10.00 us of the clean steps are between them");
+  o.ratio.has_interval = false;
+  EXPECT_EQ(rows_and_headline(o), "") << "there is no headline to agree with";
+}
+
 // A step that takes long with several threads and no time with one, as beside a busy core.
 TEST(Threads, AreThoseWithWhichTheStepIsFastest) {
   const int before = num_threads();

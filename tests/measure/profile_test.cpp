@@ -11,10 +11,12 @@
 #include <set>
 #include <thread>
 
+#include "core/allocator.h"
 #include "core/device/memory.h"
 #include "core/device/timing.h"
 #include "measure/calibrate.h"
 #include "measure/comparison_table.h"
+#include "measure/inspect.h"
 #include "profiler/session.h"
 #include "profiler/stats.h"
 #include "profiler/trace.h"
@@ -232,6 +234,141 @@ TEST(Profile, EmulatedCountsAreThoseOfTheCardSimt) {
     EXPECT_EQ(p.fused.verdict().code, profiler::StepCode::undecided);
   }
 }
+
+profiler::MemoryUse sum_of(const profiler::Profile& p) {
+  profiler::MemoryUse sum;
+  for (const profiler::Row& row : p.rows) sum += row.memory;
+  return sum;
+}
+
+// What the rows say is what the allocator counts by itself, to the byte.
+void expect_rows_are_the_allocators(Device device) {
+  const TrainOptions options{.sizes = {48, 32, 10}, .device = device};
+  Training eager(options);
+  const Tensors in = batch_of(options, 16, 1);
+  for (int i = 0; i < 3; ++i) eager(in);
+  synchronize(device);
+  Allocator& memory = allocator(device);
+  constexpr int kSteps = 3;
+  profiler::Session session(
+      {.schedule = {.wait = 0, .warmup = 0, .active = kSteps}, .device = device, .mode = "eager"});
+  memory.reset_peak();
+  const MemoryStats before = memory.stats();
+  for (; !session.done(); session.step()) {
+    const profiler::Scope step("train_step");
+    eager(in);
+    synchronize(device);  // the emulator frees what no kernel waits for
+  }
+  const MemoryStats after = memory.stats();
+  const profiler::Report report = session.finish();
+  const profiler::Profile p = report.profile();
+  ASSERT_TRUE(p.incomplete.empty()) << p.incomplete[0];
+
+  const profiler::MemoryUse rows = sum_of(p);
+  EXPECT_EQ(rows.allocated - rows.freed, after.live_bytes - before.live_bytes);
+  EXPECT_EQ(rows.peak, after.peak_bytes);
+  EXPECT_GT(rows.peak, before.live_bytes);
+  EXPECT_EQ(rows.allocated, p.memory.allocated);
+  EXPECT_EQ(rows.freed, p.memory.freed);
+  EXPECT_EQ(p.arena, profiler::MemoryUse{});
+  int64_t taken = 0;
+  for (const profiler::Trace& trace : report.traces)
+    taken += std::ranges::count_if(trace.memory, [](const auto& m) { return m.change > 0; });
+  EXPECT_EQ(taken, after.requests - before.requests);
+
+  const auto linear = std::ranges::find(p.rows, "linear", &profiler::Row::name);
+  ASSERT_NE(linear, p.rows.end());
+  const auto block = [](size_t bytes) { return int64_t(Allocator::size_class(bytes)); };
+  EXPECT_EQ(linear->memory.allocated, kSteps * (block(16 * 32 * 4) + block(16 * 10 * 4)));
+}
+
+TEST(Profile, RowsTakeAndGiveBackWhatTheAllocatorCounts) { expect_rows_are_the_allocators(kCpu); }
+TEST(Profile, RowsTakeAndGiveBackWhatTheAllocatorCountsSimt) {
+  expect_rows_are_the_allocators(kSimt);
+}
+
+// What is kept for backward is what the forward pass leaves in use.
+void expect_kept(Device device) {
+  nn::Mlp net({48, 32, 10});
+  net.to(device);
+  const Tensors in = batch_of({.sizes = {48, 32, 10}, .device = device}, 16, 1);
+  Allocator& memory = allocator(device);
+  profiler::Session session({.schedule = {.wait = 1, .warmup = 0, .active = 2}, .device = device});
+  int64_t kept = 0;
+  for (int step = 0; !session.done(); ++step, session.step()) {
+    net.zero_grad();
+    synchronize(device);
+    const int64_t before = memory.stats().live_bytes;
+    // In two parts, as of a batch: the gradients of the first are no activations.
+    for (int part = 0; part < 2; ++part) {
+      const Tensor losses = cross_entropy(net(in[0]), in[1]);
+      synchronize(device);
+      if (step > 0 && part == 0) kept += memory.stats().live_bytes - before;
+      backward(losses);
+    }
+  }
+  const profiler::Profile p = session.finish().profile();
+  EXPECT_GT(kept, 0);
+  EXPECT_EQ(sum_of(p).kept, 2 * kept) << "both parts keep as much";
+}
+
+TEST(Profile, RowsKeepWhatTheForwardPassLeaves) { expect_kept(kCpu); }
+TEST(Profile, RowsKeepWhatTheForwardPassLeavesSimt) { expect_kept(kSimt); }
+
+// Of a replay each row has its nodes' places in the arena: those of the plan, which is one block of
+// the allocator's, and what `inspect` finds for itself.
+void expect_rows_are_the_plans(Device device) {
+  const TrainOptions options{.sizes = {48, 32, 16}, .device = device};  // whole blocks of 64 bytes
+  Training fused(options);
+  Step step(fused.function(), fused.step_options("all,-weight_grad_update"));
+  const Tensors in = batch_of(options, 16, 1);
+  for (int i = 0; i < 3; ++i) step(in);
+  synchronize(device);
+  const Captured& captured = *step.captured();
+  const MemoryPlan& plan = captured.executor->plan();
+  Allocator& memory = allocator(device);
+  {
+    const int64_t before = memory.stats().live_bytes;
+    const Executor again(captured.fused.graph);
+    EXPECT_EQ(
+        memory.stats().live_bytes - before, int64_t(Allocator::size_class(size_t(plan.bytes))));
+  }
+  constexpr int kSteps = 3;
+  profiler::Session session(
+      {.schedule = {.wait = 0, .warmup = 0, .active = kSteps}, .device = device, .mode = "fused"});
+  const MemoryStats before = memory.stats();
+  for (; !session.done(); session.step()) step(in);
+  EXPECT_EQ(memory.stats().requests, before.requests);
+  const profiler::Profile p = session.finish().profile();
+  EXPECT_EQ(p.memory, profiler::MemoryUse{}) << "a replay asks the allocator for nothing";
+  EXPECT_EQ(p.arena.allocated, kSteps * plan.unshared_bytes);
+  EXPECT_LE(p.arena.peak, plan.bytes);
+
+  std::map<std::string, profiler::MemoryUse> inspected;
+  int64_t peak = 0;
+  const auto opened = nlohmann::json::parse(Inspection(captured, in).json());
+  for (const auto& op : opened["steps"][1]["ops"]) {
+    const std::string role = op["role"], name = op["op"];
+    const bool told = role == "wgrad" || role == "dgrad" || role == "bgrad";
+    inspected[told ? name + "(" + role + ")" : name] +=
+        {.freed = op["freed"].get<int64_t>(), .peak = op["live"].get<int64_t>()};
+    peak = std::max(peak, op["live"].get<int64_t>());
+  }
+  EXPECT_EQ(p.arena.peak, peak);
+  profiler::MemoryUse rows;
+  for (const profiler::Row& row : p.rows) {
+    if (row.kind != profiler::ScopeKind::op) continue;
+    rows += row.memory;
+    EXPECT_EQ(row.memory.freed, kSteps * inspected.at(row.name).freed) << row.name;
+    EXPECT_EQ(row.memory.peak, inspected.at(row.name).peak) << row.name;
+  }
+  EXPECT_EQ(rows, p.arena);
+  EXPECT_GT(rows.kept, 0);
+  EXPECT_LT(rows.kept, rows.allocated);
+}
+
+TEST(Profile, RowsOfAReplayHaveTheirPlacesInTheArena) { expect_rows_are_the_plans(kCpu); }
+TEST(Profile, RowsOfAReplayHaveTheirPlacesInTheArenaSimt) { expect_rows_are_the_plans(kSimt); }
 
 class Calibrate : public testing::Test {
  protected:

@@ -328,7 +328,7 @@ struct Heard final : LaunchHook {
     launches.push_back(call.work == DeviceWork::kernel ? call.launches : -1);
   }
   void after(DeviceCall&) noexcept override {}
-  void memory(const void*, int64_t) noexcept override {}
+  void memory(const void*, const void*, int64_t, int64_t) noexcept override {}
   std::vector<int> launches;
 };
 // Runs a case and says who made it: (kernel, launches that the hook was told of).

@@ -4,6 +4,7 @@
 #include <functional>
 #include <sstream>
 
+#include "core/allocator.h"
 #include "core/error.h"
 #include "tests/profiler/scopes.h"
 
@@ -188,6 +189,50 @@ TEST(Table, FitsTheTerminal) {
     EXPECT_NE(narrow.find(title), std::string::npos) << title << "\n" << narrow;
   EXPECT_EQ(narrow.find("FLOP/B"), std::string::npos) << narrow;
   EXPECT_NE(wide.find("MFLOP"), std::string::npos) << wide;
+}
+
+// A step that takes 1,024 bytes in the forward pass and 4,096 in the backward, frees the first in
+// there and the second outside of all ops.
+TEST(Table, MemoryIsOfTheRowThatTookIt) {
+  FakeClock clock;
+  Allocator& memory = allocator(kCpu);
+  const int64_t live = memory.stats().live_bytes;
+  Session session({.schedule = {.wait = 0, .warmup = 0, .active = 2}, .clock = &clock});
+  for (; !session.done(); session.step()) {
+    void *kept = nullptr, *gradient = nullptr;
+    const auto op = [&](StaticName name, const std::function<void()>& run) {
+      clock.advance(1000);
+      const Scope scope(name, ScopeKind::op);
+      clock.advance(1000);
+      run();
+      clock.advance(1000);
+    };
+    op("relu", [&] { kept = memory.allocate(1000); });
+    {
+      const Scope backward("backward");
+      op("relu_backward", [&] {
+        gradient = memory.allocate(4096);
+        clock.advance(1000);
+        memory.release(kept, 1000);
+      });
+    }
+    clock.advance(1000);
+    memory.release(gradient, 4096);
+  }
+  const Report report = session.finish();
+  const Rows rows = report.rows();
+  EXPECT_EQ(find_row(rows, "relu")->memory,
+      (MemoryUse{.allocated = 2048, .freed = 0, .peak = live + 1024, .kept = 2048}));
+  EXPECT_EQ(find_row(rows, "relu_backward")->memory,
+      (MemoryUse{.allocated = 8192, .freed = 2048, .peak = live + 5120}));
+  EXPECT_EQ(rows.memory.freed, rows.memory.allocated);
+  const std::string text = report.table({.columns = "memory"});
+  for (const char* part : {"Alloc kB  Freed kB  Peak kB  Kept kB", "4.1       1.0",
+           "memory: allocated 5.1 = ops 5.1 + rest of step 0.0 kB, freed 5.1 = ops 1.0 + rest of "
+           "step 4.1 kB\n"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(report.table().find("Alloc"), std::string::npos);
+  EXPECT_THROW(report.table({.columns = "memry"}), Error);
 }
 
 TEST(Table, WrongSortKeyNamesTheNearest) {

@@ -1,0 +1,24 @@
+"""What the scripts beside this say of inference: the fields of mnist predict --bench --json."""
+
+
+def quantile(times, q):
+    """Linear between order statistics, as ours."""
+    ordered, at = sorted(times), q * (len(times) - 1)
+    low = int(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+
+
+def row_of(run, seconds):
+    """`run` says what was run, its batch among it; `seconds` how long each call took."""
+    us = [1e6 * s for s in seconds]
+    mean = sum(us) / len(us)
+    return {**run, "calls": len(us), "p50_us": quantile(us, 0.5), "p90_us": quantile(us, 0.9),
+            "p99_us": quantile(us, 0.99), "mean_us": mean,
+            "images_per_s": 1e6 * run["batch"] / mean}
+
+
+def line_of(row):
+    return (f"{row['peer']} mlp {row['device']} {row['dtype']} {row['mode']:15s} "
+            f"B={row['batch']:5d} p50 {row['p50_us']:9.1f} us  p90 {row['p90_us']:9.1f} us  "
+            f"p99 {row['p99_us']:9.1f} us  {row['images_per_s']:11.0f} images/s")

@@ -1,0 +1,204 @@
+// `mnist explain` knows each word that a table of ours prints. The words are not listed here: they
+// are what the printers print, read off the output of the commands, and the names of enumerations.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "core/numbers.h"
+#include "tests/examples/program.h"
+#include "tests/profiler/reports.h"
+
+namespace sinter::test {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const std::string& text) {
+  Lines out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
+}
+
+struct Cell {
+  std::string text;
+  size_t begin, end;
+};
+// What stands in a line with two or more spaces between.
+std::vector<Cell> cells_of(const std::string& line) {
+  std::vector<Cell> out;
+  for (size_t at = line.find_first_not_of(' '); at != line.npos;) {
+    const size_t end = std::min(line.find("  ", at), line.size());
+    out.push_back({line.substr(at, end - at), at, end});
+    at = line.find_first_not_of(' ', end);
+  }
+  return out;
+}
+
+// Does the line stand in the columns of these titles, flush with them at the left or the right? A
+// cell may be two, as "4 ->  2" is.
+bool is_row_of(const std::string& head, const std::string& line) {
+  const std::vector<Cell> titles = cells_of(head), cells = cells_of(line);
+  const auto fits = std::ranges::count_if(cells, [&](const Cell& cell) {
+    return std::ranges::any_of(titles,
+        [&](const Cell& title) { return title.begin == cell.begin || title.end == cell.end; });
+  });
+  return fits >= 2 && std::ssize(cells) - fits <= 1;
+}
+
+class PrintedWords {
+ public:
+  // "Row of B <- of A" is two; the number in "hidden 64" is no word.
+  void add(const std::string& text) {
+    static const std::regex number("(^|\\s+)[-+#.0-9/]+$");
+    for (const std::string_view part : parts_of(text, " <- ")) {
+      const std::string word = std::regex_replace(std::string(part), number, "");
+      if (!word.empty()) all.insert(word);
+    }
+  }
+  template <class E> void add_names(E value) {
+    for (const std::string_view name : names_of(value)) add(std::string(name));
+  }
+  // Of what a command prints with --color always.
+  void read(const std::string& output) {
+    static const std::regex bold("\x1b\\[1m([^\x1b]*?) *\x1b\\[0m"),
+        label("^ *([a-z]+(?: [a-z]+)*(?: [0-9]+)?)  +\\S.*"),
+        prefix("^([A-Za-z][A-Za-z ]*?)(?::| \\().*"), word("^[A-Za-z_]+(?:[- ][A-Za-z_]+)*$");
+    const Lines lines = lines_of(output);
+    std::string head;  // of the grid that the line may be part of
+    for (size_t i = 0; i < lines.size(); ++i) {
+      const std::string& line = lines[i];
+      std::smatch found;
+      if (std::regex_search(line, found, bold)) {
+        add(found[1]);
+        head.clear();
+        continue;
+      }
+      if (!head.empty() && is_row_of(head, line)) {
+        read_row(head, line, word);
+        continue;
+      }
+      head.clear();
+      if (i + 1 < lines.size() && is_row_of(line, lines[i + 1]) && is_head(line)) {
+        head = line;
+        ++tables;
+        for (const Cell& title : cells_of(line)) add(title.text);
+      } else if (line.starts_with("ops ") || line.starts_with("host: ") ||
+                 line.starts_with("busy ") || line.starts_with("clean median") ||
+                 line.starts_with("API calls")) {
+        read_figures(line);
+      } else if (std::regex_match(line, found, label) || std::regex_match(line, found, prefix)) {
+        add(found[1]);
+      }
+    }
+  }
+
+  std::set<std::string> all;
+  int tables = 0;
+
+ private:
+  // Titles are words: "kB moved", "Row of B <- of A", "p95", "hidden 64".
+  static bool is_head(const std::string& line) {
+    static const std::regex title("[%A-Za-z][-A-Za-z%/,<. ]*[0-9]*");
+    return std::ranges::all_of(
+        cells_of(line), [](const Cell& cell) { return std::regex_match(cell.text, title); });
+  }
+  // Verdicts, kinds and other cells that are words: those that a reader may ask for. A row's first
+  // and its name are what was run.
+  void read_row(const std::string& head, const std::string& line, const std::regex& word) {
+    static const std::set<std::string> of_words{
+        "Verdict", "Kind", "Flags", "Eager / fused", "A / B", "mode", "Limit"};
+    const std::vector<Cell> titles = cells_of(head);
+    for (const Cell& cell : cells_of(line)) {
+      for (const Cell& title : titles) {
+        if (title.begin != cell.begin || !of_words.contains(title.text)) continue;
+        for (const std::string_view item : parts_of(cell.text, ", ")) {
+          const std::string flag(
+              item.substr(0, title.text == "Flags" ? item.find(' ') : item.npos));
+          if (std::regex_match(flag, word)) add(flag);
+        }
+      }
+    }
+  }
+  // "ops 29.3 + rest of step 10.5 = profiled step 39.8us (OK)": what stands between the figures.
+  void read_figures(const std::string& line) {
+    static const std::regex phrase("[A-Za-z]+(?: [A-Za-z]+)*"), noise("[0-9][0-9.,]*(us|x|%)?");
+    const std::string words = std::regex_replace(line, noise, "0");
+    for (std::sregex_iterator it(words.begin(), words.end(), phrase), end; it != end; ++it)
+      add(it->str());
+  }
+};
+
+// Profiles as no CPU has them: a card's, op by op and replayed, with every column there is.
+void add_tables_of_devices(PrintedWords& words) {
+  profiler::TableOptions all{.row_limit = -1, .group_by_input_shape = true};
+  for (const std::string_view group : profiler::kMoreColumns)
+    all.columns += cat(all.columns.empty() ? "" : ",", group);
+  profiler::Report card = profiler::device_report(), replayed = card;
+  replayed.replayed = true;
+  card.clean_us = {190, 191, 190, 191, 190, 191};
+  for (const profiler::Report& report : {profiler::cpu_report(), card, replayed})
+    words.read(report.table(all));
+}
+
+TEST(Explain, KnowsEachWordThatATablePrints) {
+  PrintedWords words;
+  words.add_names(profiler::RowCode{});
+  words.add_names(profiler::StepCode{});
+  words.add_names(profiler::ScopeKind{});
+  words.add_names(profiler::Source{});
+  words.add_names(profiler::Role{});
+  add_tables_of_devices(words);
+  EXPECT_GE(words.tables, 3);
+
+  const Program program;
+  const Words small{"--hidden", "16", "--batch", "4", "--threads", "1"},
+      rounds{"--data", "synthetic", "--rounds", "6", "--steps", "1"},
+      train = Words{"train", "--data", "synthetic", "--limit", "60", "--threads", "1"};
+  const std::pair<Words, int> commands[] = {// and how many tables they print
+      {train + Words{"--hidden", "16", "--batch", "4", "--profile", "-v", "--profile-steps",
+                   "0:0:6"},
+          3},
+      {{"eval", "--limit", "50", "--confusion", "--worst", "2"}, 2},
+      {{"predict", "--index", "0", "--no-art"}, 0},
+      {{"predict", "--bench", "--batch", "1,2", "--threads", "1"}, 1},
+      {Words{"compare", "--profile=table,json", "--explain", "--force", "-o", "pair"} + small +
+              rounds,
+          3},
+      {Words{"compare", "--blame"} + small + Words{"--data", "synthetic"}, 2},
+      {{"diff", "pair_eager.json", "pair_fused.json"}, 1},
+      {{"bench", "--threads", "1", "--budget", "1", "--batch", "1..2", "--hidden", "8,16"}, 1},
+      {{"inspect", "--text", "--hidden", "16", "--batch", "4", "--threads", "1"}, 0},
+      {{"calibrate"}, 0}};
+  for (const auto& [command, tables] : commands) {
+    SCOPED_TRACE(join(command, " "));
+    const Result r = program.run(command + Words{"--color", "always"});
+    if (command[0] != "calibrate") {  // which refuses a busy machine
+      EXPECT_EQ(r.status, 0) << r.err;
+    }
+    const int before = words.tables;
+    words.read(r.out);
+    words.read(r.err);
+    EXPECT_GE(words.tables - before, tables) << r.out << r.err;
+  }
+  const Result doctor = program.run({"doctor", "--json"});
+  for (const auto& check : nlohmann::json::parse(doctor.out)["checks"]) {
+    words.add(check["verdict"]);
+    words.add(check["check"]);
+  }
+  // Some of each kind: what reads the output reads all of it.
+  for (const char* word : {"%roof", "Alloc kB", "CUDA total", "Of bound", "rest of step", "counted",
+           "images/s", "precision", "keeps", "isa", "latency-bound", "Kind", "A / B", "test"})
+    EXPECT_TRUE(words.all.contains(word)) << word;
+
+  std::vector<std::string> unknown;
+  for (const std::string& word : words.all) {
+    if (program.run({"explain", word}).status != 0) unknown.push_back(word);
+  }
+  EXPECT_EQ(join(unknown, "\n"), "") << words.all.size() << " words were asked for";
+}
+
+}  // namespace
+}  // namespace sinter::test
