@@ -216,11 +216,12 @@ std::string gain_lines(const ComparisonTable& table) {
         gain->fused, with_unit(gain_us), gain->eager_launches, gain->fused_launches,
         before / size.size, double(gain->fused_bytes) / size.size, size.name);
   }
-  return out +
-         fmt::format(
-             "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; arithmetic stays\n",
-             longest->fused, with_unit(longest_us), 100 * longest_us / table.total.fused_time(),
-             double(longest->fused_flops) / (longest_us * 1e3));
+  return out + fmt::format(
+                   "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; fusing saves no "
+                   "arithmetic\n",
+                   longest->fused, with_unit(longest_us),
+                   100 * longest_us / table.total.fused_time(),
+                   double(longest->fused_flops) / (longest_us * 1e3));
 }
 
 // Rows that fusing makes slower, each with the rules that leave it out.
@@ -265,8 +266,9 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
         text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   }
   if (const int64_t open = capture::undecided(fused); open > 0)
-    out += fmt::format("measure: {} undecided: fused{}\n", count_of(open, "group"),
-        text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
+    out +=
+        fmt::format("fused all the same: {}, no difference measured{}\n", count_of(open, "group"),
+            text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   return out;
 }
 
@@ -360,8 +362,9 @@ std::string report(const Comparison& comparison, const Outcome& o, const ReportT
   out += "\n" + o.table.text(text.width) + "\n";
   if (comparison.device == kCpu) {
     out += fmt::format(
-        "profiled rounds: the profiler takes {:.1f} and {:.1f} us of a step, distortion beyond it "
-        "{:+.1f} % and {:+.1f} %; the table only apportions\n",
+        "the table's times are of profiled rounds, to show where time goes: the profiler takes "
+        "{:.1f} "
+        "and {:.1f} us of a step, distortion beyond it {:+.1f} % and {:+.1f} %\n",
         o.eager.profiler_us(), o.fused.profiler_us(), o.eager.distortion(), o.fused.distortion());
   }
   const std::string eager_busy = o.eager.busy(), fused_busy = o.fused.busy();
