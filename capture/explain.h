@@ -11,7 +11,7 @@ namespace sinter::capture {
 // the ceiling, if that is known, and as measured), per near miss, per group that was measured
 // slower and kept apart, per rule of `table` that the device does not have; how the groups were
 // chosen; the memory plan; last "25 launches -> 9 (rules all)".
-std::string explain(const Captured& captured, const RuleSet& set,
+std::string explain(const Captured& captured, const RuleSet& set = RuleSet(),
     std::span<const Rule> table = rules(), const profiler::Ceiling& ceiling = {});
 
 }  // namespace sinter::capture

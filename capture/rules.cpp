@@ -86,7 +86,7 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
     const std::string nearest = nearest_word(item, names);
     SINTER_CHECK(std::ranges::find(names, item) != names.end(), usage,
         cat("rules: unknown rule: ", escaped(item),
-            nearest.empty() ? cat("; rules are all, none, ", join(names))
+            nearest.empty() ? cat("; allowed all, none, ", join(names))
                             : cat("; nearest is ", nearest)));
     std::erase(on_, item);
     if (!remove) on_.emplace_back(item);

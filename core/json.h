@@ -2,8 +2,8 @@
 // values, Device, enumerations by name, and vectors, sets, pairs, optionals (nothing is null) and
 // structs of them. Out, each is a value of Json:
 //
-//   const std::string text = json_text({{"schema", "sinter.bench/1"}, {"cells", sweep.cells}});
-//   read_json(parsed["cells"], sweep.cells, "bench.cells");
+//   const std::string text = json_text({{"schema", "sinter.roofs/1"}, {"rows", table.rows}});
+//   read_json(parsed["rows"], table.rows, "table.rows");
 //
 // For .cpp files: it names nlohmann's library, and so it is the one header that is not installed.
 #pragma once

@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "capture/step.h"
+#include "core/fields.h"
 #include "measure/rounding.h"
 
 namespace sinter::measure {
@@ -38,6 +39,9 @@ struct CheckedOp {
   const char* rule;  // that made it, or nullptr
   std::string module;
   Deviation worst;
+  SINTER_FIELD_LIST(device, fused, op,
+      named("rule", written(rule ? std::optional<std::string>(rule) : std::nullopt)), module,
+      worst.error, worst.bound)
 };
 
 struct Blame {

@@ -216,11 +216,12 @@ std::string gain_lines(const ComparisonTable& table) {
         gain->fused, with_unit(gain_us), gain->eager_launches, gain->fused_launches,
         before / size.size, double(gain->fused_bytes) / size.size, size.name);
   }
-  return out +
-         fmt::format(
-             "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; arithmetic stays\n",
-             longest->fused, with_unit(longest_us), 100 * longest_us / table.total.fused_time(),
-             double(longest->fused_flops) / (longest_us * 1e3));
+  return out + fmt::format(
+                   "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; fusing saves no "
+                   "arithmetic\n",
+                   longest->fused, with_unit(longest_us),
+                   100 * longest_us / table.total.fused_time(),
+                   double(longest->fused_flops) / (longest_us * 1e3));
 }
 
 // Rows that fusing makes slower, each with the rules that leave it out.
@@ -298,8 +299,9 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
         text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   }
   if (const int64_t open = capture::undecided(fused); open > 0)
-    out += fmt::format("measure: {} undecided: fused{}\n", count_of(open, "group"),
-        text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
+    out +=
+        fmt::format("fused all the same: {}, no difference measured{}\n", count_of(open, "group"),
+            text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   return out;
 }
 

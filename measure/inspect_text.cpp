@@ -6,6 +6,7 @@
 
 #include "core/numbers.h"
 #include "measure/inspect.h"
+#include "profiler/grid.h"
 
 namespace sinter::measure {
 namespace {
@@ -144,12 +145,11 @@ std::string Inspection::text() const {
     if (miss["remedy"] != "")
       out += fmt::format("         to fuse: {}\n", miss["remedy"].get<std::string>());
   }
-  for (const InspectJson& p : all["parameters"]) {
-    out += fmt::format("update   {:<24}{:<14}length {:<10} moved {:<10} most {}\n",
-        p["name"].get<std::string>(), p["shape"].get<std::string>(), number_text(p["norm"]),
-        number_text(p["moved"]), number_text(p["most"]));
-  }
-  return out;
+  profiler::Grid updates({"<updated", "<shape", "length", "moved", "most"});
+  for (const InspectJson& p : all["parameters"])
+    updates.add({p["name"], p["shape"], number_text(p["norm"]), number_text(p["moved"]),
+        number_text(p["most"])});
+  return out + "\n" + updates.text();
 }
 
 }  // namespace sinter::measure

@@ -92,9 +92,8 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
 std::string html_report(const HtmlParts& parts) {
   Json data = {{"title", parts.title}, {"command", parts.command}, {"profiles", Json::array()},
       {"folded", Json::array()}, {"timelines", Json::array()}, {"comparison", Json()},
-      {"sweep", Json()}, {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)}};
+      {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)}};
   if (parts.comparison) data["comparison"] = *parts.comparison;
-  if (parts.sweep) data["sweep"] = *parts.sweep;
   for (const Report& report : parts.reports) {
     data["profiles"].push_back(profile_of(report, parts.run));
     if (report.device.type == Device::Type::simt) continue;  // its times mean nothing

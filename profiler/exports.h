@@ -3,8 +3,6 @@
 // and BASE_fused.*. Used by every program that profiles.
 #pragma once
 
-#include <array>
-#include <cmath>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,34 +53,12 @@ void write_trace(const std::string& base, const std::string& text);
 // The profile of a report whose run is told.
 Profile profile_of(const Report& report, const RunFacts& run);
 
-// Fused against eager over batch x hidden.
-struct SweepCell {
-  int64_t batch = 0, hidden = 0;
-  double eager_us = 0, fused_us = 0;  // 0: not measured
-  Estimate ratio{};
-  SINTER_FIELD_LIST(batch, hidden, named("eager_us", written(known(eager_us))),
-      named("fused_us", written(known(fused_us))),
-      named("ratio", written(ratio.known(ratio.value))), written(ratio.known(ratio.low)),
-      written(ratio.known(ratio.high)),
-      named("shown", written(ratio.is_shown() ? times_text(ratio) : "")))
-
- private:
-  static double known(double x) { return x > 0 ? x : NAN; }
-};
-struct Sweep {
-  std::string title{}, crossover{};
-  std::vector<int64_t> batch{}, hidden{};
-  std::vector<SweepCell> cells{};
-  SINTER_FIELD_LIST(title, crossover, batch, hidden, cells)
-};
-
 // The page, one HTML file (profiler/page); each part may be missing, and is not shown then.
 struct HtmlParts {
   std::string title{}, command{};
   std::span<const Report> reports{};
   RunFacts run{};
   const Comparison* comparison = nullptr;
-  const Sweep* sweep = nullptr;
   // JSON: a step, of measure::Inspection, and the digits that a model reads worst, of mnist eval.
   std::string opened{}, worst{};
 };

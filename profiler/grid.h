@@ -1,6 +1,7 @@
 // Cells in columns, as text: numbers to the right, text to the left, two spaces between. Where a
 // width is given, whole columns go first, the last in `droppable` before the others; then the
-// widest column of text is cut, with "..".
+// widest column of text is broken at spaces, and goes on in the next line. A longer word is cut,
+// with "..".
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,26 @@
 #include <vector>
 
 namespace sinter::profiler {
+
+// Lines of at most `width` characters, broken at spaces; what follows a break is indented. 0: as
+// they are. For prose: a word longer than that stays whole.
+inline std::string wrapped(const std::string& text, size_t width, size_t indent = 2) {
+  std::string out;
+  size_t column = 0;  // where the next character goes
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", at + 1), text.size());
+    if (width > 0 && column + (end - at) > width && text[at] == ' ' && column > indent) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+      ++at;
+    }
+    if (text[at] == '\n') column = 0;
+    column += end - at - (text[at] == '\n' ? 1 : 0);
+    out += text.substr(at, end - at);
+    at = end;
+  }
+  return out;
+}
 
 class Grid {
  public:
@@ -40,7 +61,7 @@ class Grid {
       drop(droppable.back());
       droppable.pop_back();
     }
-    while (width > 0 && total() > width && cut(total() - width)) {}
+    while (width > 0 && total() > width && narrow(total() - width)) {}
   }
   // The column of that title, if there is one.
   void drop(const std::string& title) {
@@ -66,40 +87,27 @@ class Grid {
     return sum - 2;
   }
   // Takes up to `excess` characters from the widest text; false if none is wide enough.
-  bool cut(size_t excess) {
+  bool narrow(size_t excess) {
     std::vector<size_t> all = widths();
     for (size_t c = 0; c < all.size(); ++c) all[c] = left_[c] ? all[c] : 0;
     const size_t c = size_t(std::max_element(all.begin(), all.end()) - all.begin());
     if (all[c] <= kFewest) return false;
     const size_t keep = all[c] - std::min(excess, all[c] - kFewest);
+    std::vector<std::vector<std::string>> lines;
     for (auto& line : lines_) {
-      if (line[c].size() > keep) line[c] = line[c].substr(0, keep - 2) + "..";
+      std::string rest = wrapped(line[c], keep) + "\n";
+      for (size_t end; (end = rest.find('\n')) != rest.npos; rest.erase(0, end + 1)) {
+        line[c] = end > keep ? rest.substr(0, keep - 2) + ".." : rest.substr(0, end);
+        lines.push_back(line);
+        line.assign(line.size(), "");
+      }
     }
+    lines_ = std::move(lines);
     return true;
   }
 
   std::vector<bool> left_;
   std::vector<std::vector<std::string>> lines_;
 };
-
-// Lines of at most `width` characters, broken at spaces; what follows a break is indented. 0: as
-// they are. For prose: a word longer than that stays whole.
-inline std::string wrapped(const std::string& text, size_t width, size_t indent = 2) {
-  std::string out;
-  size_t column = 0;  // where the next character goes
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find_first_of(" \n", at + 1), text.size());
-    if (width > 0 && column + (end - at) > width && text[at] == ' ' && column > indent) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-      ++at;
-    }
-    if (text[at] == '\n') column = 0;
-    column += end - at - (text[at] == '\n' ? 1 : 0);
-    out += text.substr(at, end - at);
-    at = end;
-  }
-  return out;
-}
 
 }  // namespace sinter::profiler

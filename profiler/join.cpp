@@ -251,7 +251,7 @@ void ComparedRow::add_counts(const Profile& a, const Profile& b, const JoinedRow
 Estimate ComparedRow::ratio() const {
   const bool compared = verdict.empty() && eager_us.size() == fused_us.size() &&
                         all_positive(eager_us) && all_positive(fused_us);
-  return compared ? paired_ratio(eager_us, fused_us) : Estimate{1, 1, 1};
+  return compared ? paired_ratio(eager_us, fused_us, layouts) : Estimate{1, 1, 1};
 }
 
 std::string ComparedRow::ratio_text() const {
@@ -310,7 +310,8 @@ std::string ComparisonTable::text(size_t width) const {
   }
   // One headline: the step's own, from clean rounds. The total here is of profiled ones, which only
   // apportion.
-  add_line(total, total.eager.empty() ? total.fused : total.fused + "   " + total.eager, "");
+  if (!total.fused.empty())
+    add_line(total, total.eager.empty() ? total.fused : total.fused + "   " + total.eager, "");
   if (total.eager_launches < 0 && total.fused_launches < 0) grid.drop(launches);
   if (total.eager_bytes < 0 && total.fused_bytes < 0) grid.drop(moved);
   grid.fit(width);

@@ -1,5 +1,5 @@
 // Two profiles side by side: which rows of one stand for which of the other, and the table of that.
-// `mnist compare`, `bench` and `diff` have this one join and this one table.
+// `mnist compare` and `diff` have this one join, and with `bench` this one table.
 //
 // Rows are paired by the first of these that is known:
 //   origin   what a fused op stands for, where its row says that (Row::origin, made_of);
@@ -50,6 +50,7 @@ struct ComparedRow {
   int64_t eager_bytes = 0, fused_bytes = 0, eager_flops = 0, fused_flops = 0;
   std::vector<double> eager_us{}, fused_us{};  // per pair of rounds, or of steps
   std::string rule{};                          // of the fused op, or ""
+  int64_t layouts = 1;                         // of memory, see paired_ratio()
 
   // Adds the launches, bytes and FLOPs of rows of either side.
   void add_counts(const Profile& a, const Profile& b, const JoinedRows& rows);
@@ -72,7 +73,7 @@ struct ComparedRow {
 
 struct ComparisonTable {
   std::vector<ComparedRow> rows;
-  ComparedRow total{.fused = "TOTAL"};  // of add()
+  ComparedRow total{.fused = "TOTAL"};  // of add(); without a name it is not shown
   std::string names = "Fused row <- eager ops", launches = "Launches", times = "us, self CPU",
               ratio = "Eager / fused";  // titles; that of the times begins with its unit
 

@@ -57,7 +57,7 @@ std::optional<Roofs> stored_roofs(Device device) {
 
 void save_roofs(const Roofs& roofs, const std::string& file) {
   SINTER_CHECK(!roofs.loaded, untrusted,
-      fmt::format("roofs: measured beside other programs, which kept {:.1f} cores busy: not kept",
+      fmt::format("roofs: measured while other programs kept {:.1f} cores busy: not kept",
           roofs.others_cores),
       "again when nothing else runs");
   std::filesystem::create_directories(std::filesystem::path(file).parent_path());

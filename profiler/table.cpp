@@ -79,8 +79,8 @@ SortKey sort_key(const std::string& wanted) {
   }
   const std::string nearest = nearest_word(wanted, names);
   throw Error(Error::Kind::usage,
-      fmt::format("table: unknown sort key '{}': known are {}", escaped(wanted), join(names)),
-      nearest.empty() ? "" : "nearest is " + nearest);
+      cat("table: unknown sort key: ", escaped(wanted),
+          nearest.empty() ? "" : "; nearest is " + nearest, "; allowed ", join(names)));
 }
 
 std::regex filter_of(const std::string& text) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/allocator.h"
+#include "core/numbers.h"
 #include "core/parallel.h"
 #include "nn/clip.h"
 #include "profiler/phase.h"
@@ -290,8 +291,9 @@ void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
   const int64_t n = batches.per_epoch();
   SINTER_CHECK(at.batch <= n && at.epoch <= at.step && at.epoch * n + at.batch == at.step,
       checkpoint,
-      cat("checkpoint: of other batches: ", saved.path, "; step ", at.step, " is not batch ",
-          at.batch, " after ", at.epoch, " epochs of ", n),
+      cat("checkpoint: of other batches: ", saved.path, "; ", n,
+          " batches make an epoch here: step ", at.step, " is not batch ", at.batch, " after ",
+          count_of(at.epoch, "epoch")),
       "the data and the size of a batch are to be those of the save");
   make_step(at.unfused);
   const bool ragged = batches.rows_of({0, n - 1}) != batches.rows_of({0, 0});

@@ -121,19 +121,17 @@ void check_command(const Program& program, const std::vector<std::string>& words
 [[noreturn]] void refuse_word(
     const std::string& word, const Command& command, const std::string& hint) {
   SINTER_CHECK(word.starts_with('-'), usage,
-      cat("usage: unexpected word: ", escaped(word), " for ", command.name, "; a flag is wanted"),
+      cat("usage: unexpected word: ", escaped(word), "; ", command.name, " takes flags alone"),
       hint);
   const std::string flag = word.substr(0, word.find('='));
   std::string known = "--help,-h,--version";
   for (const Flag& other : command.flags.all()) known += other.hidden ? "" : "," + other.names;
-  const std::string nearest = nearest_word(flag, parts_of(known, ",")),
-                    successor = successor_of(flag);
+  const std::string instead = in_place_of(flag),
+                    nearest = instead.empty() ? nearest_word(flag, parts_of(known, ",")) : "";
   throw Error(Error::Kind::usage,
       cat("usage: unknown flag: ", escaped(flag), " for ", command.name,
-          !successor.empty() ? "; it went"
-          : !nearest.empty() ? "; nearest is " + nearest
-                             : ""),
-      successor.empty() ? hint : successor);
+          nearest.empty() ? "" : "; nearest is " + nearest),
+      instead.empty() ? hint : instead);
 }
 
 void print(std::string_view text) { Output(Output::Options{}).result_text(text); }
@@ -147,7 +145,12 @@ std::vector<std::string> Program::command_names() const {
 }
 
 Command* read_words(Program& program, int argc, char** argv) {
-  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  for (std::string& word : words) {
+    if (word == "--") break;
+    const auto end = std::find(word.begin(), word.end(), '=');
+    if (word.starts_with("--")) std::replace(word.begin(), end, '_', '-');
+  }
   const bool one = program.is_one_command();
   CLI::App root(one ? program.commands[0].summary : program.summary, program.name);
   root.formatter_fn(help_of);

@@ -2,6 +2,7 @@
 //
 //   --name VALUE, --name=VALUE   a flag with a value; the last one given counts
 //   --switch, --switch=false     a flag without
+//   --with_underscores           the flag --with-underscores
 //   -q, -qv, -oNAME              short names, together or with their value
 //   --                           what follows is no flag
 //

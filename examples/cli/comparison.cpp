@@ -48,7 +48,7 @@ void fit_rounds(ComparisonFlags& comparison, const Flags& given, double steps, i
 profiler::Exports CompareRun::exports() const {
   const std::string device = comparison.device.str().substr(0, 4);  // without the number of a card
   return flags.files.exports(
-      fmt::format("{}_b{}_{}_{}", case_name, batch, comparison.dtype, device), true);
+      fmt::format("{}_b{}_{}_{}", case_name, batch, comparison.dtype, device));
 }
 
 void CompareRun::check_flags() const {
@@ -68,14 +68,8 @@ void CompareRun::blame(measure::BlameOptions options) const {
   out.result("blame", "{}", comparison.title);
   out.result_text(blame.table(table_width()) + "\n");
   out.result("verdict", blame.verdict());
-  Json object = {{"verdict", blame.verdict()}, {"first", blame.first ? Json(*blame.first) : Json()},
-      {"ops", Json::array()}};
-  for (const measure::CheckedOp& op : blame.ops) {
-    object["ops"].push_back({{"device", op.device}, {"fused", op.fused}, {"op", op.op},
-        {"rule", op.rule ? Json(op.rule) : Json()}, {"module", op.module},
-        {"error", op.worst.error}, {"bound", op.worst.bound}});
-  }
-  out.json("sinter.blame/1", object);
+  out.json(
+      "sinter.blame/1", {{"verdict", blame.verdict()}, {"first", blame.first}, {"ops", blame.ops}});
   const char* const rule = blame.first ? blame.ops[*blame.first].rule : nullptr;
   SINTER_CHECK(!blame.first, check, cat(program, ": ", blame.verdict()),
       rule ? cat("--rules=-", rule, " goes without it") : "");

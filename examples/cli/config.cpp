@@ -117,11 +117,11 @@ void apply_config(const std::string& text, const std::string& file, Flags& flags
     const std::string shown = escaped(line.key) + (under.empty() ? "" : " under [" + under + "]");
     // A checkpoint may come from anywhere: it has no say in what is never saved, such as files to
     // write.
-    const std::string successor = successor_of(line.key);
+    const std::string instead = in_place_of(line.key);
     SINTER_CHECK(flag && (flag->saved || source != Source::checkpoint), usage,
-        cat("usage: unknown key: ", shown, in_file, "; ",
-            successor.empty() ? nearest_or_all(line.key, flags.names()) : "it went"),
-        successor);
+        cat("usage: unknown key: ", shown, in_file,
+            instead.empty() ? "; " + nearest_or_all(line.key, flags.names()) : ""),
+        instead);
     SINTER_CHECK(flag->global == under.empty(), usage,
         cat("usage: key in the wrong place: ", shown, in_file, "; it belongs ",
             flag->global ? "on top" : "under [" + section + "]"));

@@ -40,18 +40,30 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
   return "nearest is " + nearest + (known.size() <= kShort ? "; " + allowed : "");
 }
 
-std::string successor_of(std::string_view flag, std::string_view value) {
-  struct Gone {
-    std::string_view flag, value, successor;  // value: "" where the flag went
+std::string in_place_of(std::string_view flag, std::string_view value) {
+  struct Other {
+    std::string_view flag, value, instead;  // value: "" where it is the flag
   };
-  constexpr Gone kGone[] = {
+  constexpr std::string_view kNoWorkers =
+      "none is needed: the device draws its batches, or a thread makes them beside the step";
+  constexpr Other kOthers[] = {// That went.
       {"card", "", "times are measured: --device cuda; --device simt counts launches and bytes"},
       {"profile", "csv", "--profile=json has all of it: mnist diff and jq read it"},
-      {"augment", "elastic", "--augment shift=2,rotate=10,scale=10"}};
+      {"augment", "elastic", "--augment shift=2,rotate=10,scale=10"},
+      {"csv", "", "mnist bench --json has all of it"},
+      {"budget", "", "fewer sizes take less time; after Ctrl-C those measured are printed"},
+      // Of scripts for PyTorch.
+      {"no-cuda", "", "--device cpu"}, {"no-accel", "", "--device cpu"},
+      {"cuda", "", "--device cuda"}, {"gpu", "", "--device cuda, or cuda:1 for the second card"},
+      {"compile", "", "mnist train --mode fused"}, {"amp", "", "mnist train --dtype bf16"},
+      {"fp16", "", "mnist train --dtype bf16"}, {"bf16", "", "mnist train --dtype bf16"},
+      {"gamma", "", "mnist train --schedule step, cosine or onecycle lowers the rate"},
+      {"save-model", "", "a run folder holds it, mnist train --out DIR: model.safetensors"},
+      {"workers", "", kNoWorkers}, {"num-workers", "", kNoWorkers}};
   flag.remove_prefix(std::min(flag.find_first_not_of('-'), flag.size()));
-  for (const Gone& gone : kGone) {
-    const bool it = gone.value.empty() || value.find(gone.value) != value.npos;
-    if (flag == gone.flag && it) return std::string(gone.successor);
+  for (const Other& other : kOthers) {
+    const bool it = other.value.empty() || value.find(other.value) != value.npos;
+    if (flag == other.flag && it) return std::string(other.instead);
   }
   return "";
 }
@@ -107,9 +119,11 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
       names, value, target, std::move(help),
       [&target, allowed = std::move(allowed), aliases = std::move(aliases)](
           const std::string& what, const std::string& text) {
-        const auto alias = std::ranges::find(aliases, text, &decltype(aliases)::value_type::first);
-        const std::string& chosen = alias == aliases.end() ? text : alias->second;
-        check_word("unknown " + what.substr(what.find("--")), chosen, allowed);
+        const std::string word = lower_case(text);
+        const auto alias = std::ranges::find(aliases, word, &decltype(aliases)::value_type::first);
+        const std::string& chosen = alias == aliases.end() ? word : alias->second;
+        const bool known = std::ranges::find(allowed, chosen) != allowed.end();
+        check_word("unknown " + what.substr(what.find("--")), known ? chosen : text, allowed);
         target = chosen;
       },
       [&target] { return in_quotes(target); });
@@ -144,8 +158,8 @@ void Flags::set(Flag& flag, const std::string& text, Source source, const std::s
     // The library does not know whose value it refuses: "augment: unknown word: .."
     std::string said = error.message();
     if (!said.starts_with("usage: ")) said.replace(0, said.find(": "), what);
-    const std::string successor = successor_of(flag.name, text);
-    throw Error(Error::Kind::usage, said + where, successor.empty() ? error.hint() : successor);
+    const std::string instead = in_place_of(flag.name, text);
+    throw Error(Error::Kind::usage, said + where, instead.empty() ? error.hint() : instead);
   }
   flag.given = text;
   flag.source = source;

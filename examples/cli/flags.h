@@ -86,8 +86,9 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
 void check_word(const std::string& what, const std::string& word,
     const std::vector<std::string>& known, const std::string& where = "",
     const std::string& hint = "");
-// What to do in place of a flag that went, or of a value that it no longer takes; "" of any other.
-std::string successor_of(std::string_view flag, std::string_view value = "");
+// What to type in place of a flag or a value that went, or that scripts for PyTorch have; "" of any
+// other.
+std::string in_place_of(std::string_view flag, std::string_view value = "");
 
 class Flags {
  public:
@@ -102,7 +103,7 @@ class Flags {
   // `check` is called with the text once the target has it, to refuse it or to make more of it.
   Flag& word(std::string_view names, std::string& target, std::string value, std::string help,
       std::function<void(const std::string& text)> check = {});
-  // aliases: other words for some of those allowed.
+  // Capitals or not. aliases: other words for some of those allowed.
   Flag& choice(std::string_view names, std::string& target, std::vector<std::string> allowed,
       std::string help, std::vector<std::pair<std::string, std::string>> aliases = {});
   // A whole one or one with a fraction, or a list "256,128", by the target. Ranges are inclusive.

@@ -87,7 +87,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
     if (e.key.starts_with("row:")) {
       const size_t dot = e.key.rfind('.');
       SINTER_CHECK(dot != std::string::npos && dot > 4, usage,
-          cat("usage: --expect: row without what of it: ", escaped(item)),
+          cat("usage: --expect: what to count of the row is missing: ", escaped(item)),
           "--expect 'row:linear_act.launches==2'");
       e.row = e.key.substr(4, dot - 4);
       e.key.erase(0, dot + 1);
@@ -146,18 +146,14 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
       [](const std::string& text) { parse_distrust(text); });
 }
 
-Flag& add_profile_flag(
-    Flags& flags, ExportFlags& files, std::vector<std::string> allowed, std::string help) {
-  const auto check = [&files, allowed](const std::string& text) {
-    files.formats = profiler::parse_formats(text, "usage: --profile");
-    for (const std::string& word : files.formats) {
-      SINTER_CHECK(allowed.empty() || is_one_of(word, allowed), usage,
-          cat("usage: --profile: not of this command: ", word, "; allowed ", join(allowed)));
-    }
-  };
-  Flag& flag = flags.word("profile", files.text, "FORMATS", std::move(help), check);
+Flag& add_profile_flag(Flags& flags, ExportFlags& files) {
+  Flag& flag = flags.word("profile", files.text, "FORMATS",
+      "where the time goes, a list of: table, json, trace, stacks, html",
+      [&files](const std::string& text) {
+        files.formats = profiler::parse_formats(text, "usage: --profile");
+      });
   flag.once = true;
-  flag.bare_value = allowed.empty() ? "table" : allowed[0];
+  flag.bare_value = "table";
   return flag;
 }
 
@@ -266,8 +262,7 @@ std::string guess(const Report& report, Output& out) {
   }
   const std::string launches = fmt::format("{:.0f}", report.launches_per_step()),
                     longest = slowest ? slowest->name : "none";
-  std::string code(profiler::name_of(report.verdict().code));
-  for (char& c : code) c = char(std::tolower(static_cast<unsigned char>(c)));
+  const std::string code = lower_case(profiler::name_of(report.verdict().code));
 
   const std::string kNoAnswer = "nothing";  // the end of a pipe
   std::vector<std::string> said;
@@ -294,10 +289,11 @@ std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
   if (device.type == Device::Type::simt) return {};
   bool fresh = false;
   const profiler::Roofs roofs = measure::calibrated(device, &fresh);
-  if (fresh) out.note("roofs", "measured once, kept in {}", escaped(profiler::roofs_file(device)));
+  if (fresh)
+    out.note("roofs", "this machine's peak rates were measured once, and are kept in {}",
+        escaped(profiler::roofs_file(device)));
   if (roofs.loaded) {
-    out.note("roofs",
-        "measured beside other programs, which kept {:.1f} cores busy: for this run only",
+    out.note("roofs", "measured while other programs kept {:.1f} cores busy: for this run only",
         roofs.others_cores);
   }
   return roofs;
@@ -307,7 +303,8 @@ void check_roofs(const Report& report, Output& out) {
   if (const std::string row = measure::faster_than(report);
       !row.empty() && measure::calibrate_beaten(report))
     out.note("roofs",
-        "{} ran above its roof: measured again, the better ones are kept for the next run",
+        "{} ran faster than the roof measured before: the roofs are measured again, for the next "
+        "run",
         escaped(row));
 }
 

@@ -43,15 +43,15 @@ struct ExportFlags {
   std::string name;  // empty: named after the case
   bool force = false;
 
-  bool has(std::string_view format) const { return exports("", true).has(format); }
-  profiler::Exports exports(const std::string& standard_name, bool pair) const {
-    return {name.empty() ? standard_name : name, formats, pair, "usage: -o",
+  bool has(std::string_view format) const { return exports("").has(format); }
+  // Of eager and fused.
+  profiler::Exports exports(const std::string& standard_name) const {
+    return {name.empty() ? standard_name : name, formats, true, "usage: -o",
         "--force writes over it, -o NAME takes another name"};
   }
 };
-// --profile=FORMATS, which alone is the first of `allowed`; empty: every format is.
-Flag& add_profile_flag(Flags& flags, ExportFlags& files, std::vector<std::string> allowed = {},
-    std::string help = "where the time goes, a list of: table, json, trace, stacks, html");
+// --profile=FORMATS, which alone is the table.
+Flag& add_profile_flag(Flags& flags, ExportFlags& files);
 // -o NAME --force
 void add_output_flags(Flags& flags, ExportFlags& files);
 // Before the run: one file that will be written. Error: usage.

@@ -2,9 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cmath>
 
 namespace sinter::cli {
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
 
 std::string seconds(double s) {
   if (s < 1e-4) return fmt::format("{:.0f} us", s * 1e6);

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/numbers.h"
 
 namespace sinter::cli {
 
 using sinter::grouped, sinter::count_of, sinter::join;
+std::string lower_case(std::string_view text);
 std::string seconds(double s);        // 12 us, 1.4 ms, 0.60 s, 12.3 s, 3 min 05 s
 std::string rate(double per_second);  // 1.1 M, 420 k, 88
 std::string bytes(int64_t n);         // 0.90 MiB

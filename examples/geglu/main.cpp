@@ -249,7 +249,7 @@ void Geglu::tell_cost() {
   const double all =
       seconds * double(comparison.rounds * (comparison.steps + comparison.warmup) * passes);
   if (timed() && all > 20) {
-    out.note("note", "about {} in all; a smaller one: --batch {}", cli::seconds(all),
+    out.note("note", "takes about {}; --batch {} takes less", cli::seconds(all),
         std::max<int64_t>(*flags_.batch / 8, 1));
   }
 }

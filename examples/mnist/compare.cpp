@@ -28,9 +28,7 @@ namespace {
 using measure::Worst;
 
 struct CompareFlags {
-  TrainFlags train;
-  std::string from;
-  std::optional<SavedModel> saved{};  // what is there
+  StepFlags step;
   ComparisonFlags comparison;
 };
 
@@ -84,14 +82,14 @@ struct Maker {
 
   std::unique_ptr<Trainer> operator()(const char* mode, const std::string& rules,
       bool cuda_graph = true, bool clip = true, std::vector<capture::Refused> choices = {}) const {
-    TrainFlags flags = compare.train;
+    TrainFlags flags = compare.step.train;
     if (!clip) flags.optimizer.clip = 0;
     flags.mode.mode = mode;
     flags.mode.rules = rules;
     flags.mode.cuda_graph = cuda_graph;
     const ComparisonFlags& rounds = compare.comparison;
     auto model = make_model(flags.model, flags.common->seed, device);
-    if (compare.saved) take_weights(*model, *compare.saved);
+    if (compare.step.saved) take_weights(*model, *compare.step.saved);
     return make_trainer(flags, std::move(model),
         2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup), std::move(choices));
   }
@@ -312,27 +310,23 @@ void check_agreement(const Parity& parity, const CompareRun& compare_run, double
   compare_run.check_close(parity.squares, "", std::max(2 * limit, f32_state));
   const measure::WorstUpdate& updates = parity.updates;
   SINTER_CHECK(updates.share <= 1, check,
-      fmt::format("compare: results differ: {}, {:.1e} lr; allowed {:.1e} lr, by what gradients "
-                  "may differ",
+      fmt::format("compare: results differ: {}, by {:.1e} lr; allowed {:.1e} lr, which is what "
+                  "differences of the gradients explain",
           updates.where, updates.apart / lr, updates.allowed / lr));
 }
 
 int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
-  TrainFlags& flags = compare.train;
+  TrainFlags& flags = compare.step.train;
   const Device device = choose_device(common.device).first;
-  Dataset data = load_one_step(flags, compare.saved);
-  CompareRun compare_run{common, flags.mode, compare.comparison, out, "compare",
-      flags.model.describe() + ", " + flags.optimizer.optimizer, flags.model.name(),
-      flags.optimizer.batch};
+  CompareRun compare_run{common, flags.mode, compare.comparison, out, "compare", "",
+      flags.model.name(), flags.optimizer.batch};
   Comparison& comparison = compare_run.comparison;
   comparison.device = device;
   comparison.rules = flags.mode.rules;
   comparison.dtype = flags.model.dtype;
   compare_run.check_flags();
-  data.to(device);
-  const Batch batch = Batches(data.train, flags.batches(device)).next();
-  const std::string threads = choose_threads(flags, batch);
-  manual_seed(common.seed);
+  const Batch batch = first_batch(compare.step, out);
+  compare_run.workload = flags.model.describe() + ", " + flags.optimizer.optimizer;
   comparison.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
       flags.model.describe(), batch.labels.numel(),
       flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
@@ -343,18 +337,14 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
       flags.model.model == "mlp" && flags.optimizer.batch > 16
           ? "where fusing pays more: a small step, --batch 1 --hidden 64,64; or --model lenet"
           : "what was fused and why: --explain; the kernels' times: --profile";
-  out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
-
-  if (device == kCpu) out.note("threads", threads);
 
   const Maker make{compare, device};
   const auto eager = make("eager", "none"), fused = make("fused", comparison.rules),
              gradients = make("fused", comparison.rules == "none"
                                            ? comparison.rules
                                            : comparison.rules + ",-weight_grad_update");
-  if (compare.saved)
-    out.note("model", "{} ({})", escaped(compare.saved->path),
-        take_weights(eager->model(), *compare.saved));
+  if (const std::optional<SavedModel>& saved = compare.step.saved)
+    out.note("model", "{} ({})", escaped(saved->path), take_weights(eager->model(), *saved));
   comparison.step = fused->captured_step();
   const ImageShape image = flags.model.image();
   compare_run.inputs = {batch.images, batch.labels};
@@ -373,8 +363,8 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   std::vector<std::string> not_compared;
   for (const auto& [name, rounding] : parity.not_compared) not_compared.push_back(name);
   if (!not_compared.empty())
-    out.note(
-        "parity", "not compared, as rounding may part their gradients: {}", join(not_compared));
+    out.note("parity", "not compared: {}, whose gradients differ by no more than rounding explains",
+        join(not_compared));
   comparison.eager = [&] { eager->step(batch); };
   comparison.fused = [&] { fused->step(batch); };
   comparison.make = [&](const std::string& rules, bool cuda_graph) -> measure::Variant {
@@ -390,7 +380,6 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   if (comparison.timed())
     out.note(
         "rounds", "{}; as many again under the profiler", compare.comparison.describe(comparison));
-  note_emulator(device, out);
   catch_signals();
   const double lr = eager->lr_of(0);
   const Outcome outcome = compare_run.run(parity.text(lr));
@@ -425,18 +414,8 @@ void add_compare(App& app) {
   Command& command = app.add("compare",
       "Runs the same training step eager and fused, interleaved: what became fewer, how long it "
       "takes, and that the numbers are the same.");
-  compare.train.common = &app.common();
-  add_data_flags(command.flags, compare.train.data);
-  add_model_flags(command.flags, compare.train.model);
-  command.flags.word("from", compare.from, "RUN|FILE", "a run folder or a safetensors file")
-      .standard = "new weights";
-  add_step_flags(command.flags, compare.train.optimizer);
-  add_comparison_flags(command.flags, compare.train.mode, compare.comparison);
-  command.check = [&command] {
-    if (!compare.from.empty())
-      adopt_model(command.flags, compare.train, compare.saved.emplace(read_model(compare.from)));
-    resolve_step(command.flags, compare.train);
-  };
+  add_step_flags(command, app.common(), compare.step);
+  add_comparison_flags(command.flags, compare.step.train.mode, compare.comparison);
   command.run = [&app](Output& out) { return run_compare(app.common(), compare, out); };
 }
 

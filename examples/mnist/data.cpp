@@ -106,8 +106,8 @@ void add_data(App& app) {
     check_word("unknown word", words[0], known, " for data", "mnist data --help");
     const bool makes = words[0] == "make";
     SINTER_CHECK(words.size() <= 2 && (words.size() == 2 || !makes), usage,
-        cat("usage: data ", words[0], ": ", words.size() - 1, " places given, wanted ",
-            makes ? "1" : "at most 1"),
+        cat("usage: data ", makes ? "make takes one folder" : "verify takes at most one data set",
+            ", given ", words.size() - 1),
         makes ? "mnist data make DIR" : "mnist data verify DIR");
     for (const char* name : {"train", "test", "data-seed", "classes"}) {
       const bool fits = (std::string_view(name) != "classes") == makes;

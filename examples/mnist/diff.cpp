@@ -23,7 +23,7 @@ std::string read_text(const std::string& path) {
 int run_diff(
     const std::vector<std::string>& inputs, profiler::DiffOptions options, cli::Output& out) {
   SINTER_CHECK(inputs.size() == 2, usage,
-      cat("usage: diff takes two profiles: ", inputs.size(), " are given"),
+      cat("usage: diff takes two profiles, given ", inputs.size()),
       "mnist diff A.json B.json, as --profile=json or PyTorch's profiler writes them");
   const auto read = [](const std::string& file) {
     return profiler::read_profile_or_trace(read_text(file), file);

@@ -32,7 +32,7 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   data.to(device);
   const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
   SINTER_CHECK(split.size() > 0, data,
-      cat("data: the set is empty: --set ", eval.set, " of ", data.name, " has 0 images"));
+      cat("data: no images: --set ", eval.set, " of ", data.name, " has 0"));
   out.note("model", "{}   {}", saved.flags.model.describe(), escaped(saved.path));
   for (const std::string& note : saved.notes) out.note("note", note);
   note_emulator(device, out);
@@ -49,12 +49,12 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   out.result(eval.set, e.summary());
   out.result_text("\n" + class_table(e));
   if (eval.confusion) out.result_text("\n" + confusion_table(e));
-  if (eval.worst > 0) out.result_text("\n" + worst_lines(e));
+  if (eval.worst > 0) out.result_text("\n" + worst_table(e));
   if (!eval.html.empty()) {
     const std::string summary =
         cat(saved.flags.model.describe(), "   ", data.name, "   ", eval.set, " ", e.summary());
     write_file(eval.html, worst_page(e, split, summary, common.command));
-    out.note("html", "{}: the items read worst", escaped(eval.html));
+    out.note("html", "{}: a page of the images read worst", escaped(eval.html));
   }
   Json object = {{"model", saved.path}, {"data", data.name}, {"set", eval.set}};
   object.update(e);

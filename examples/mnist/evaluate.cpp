@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "autograd/autograd.h"
+#include "core/json.h"
 #include "examples/cli/signals.h"
 #include "ops/ops.h"
 #include "profiler/exports.h"
@@ -178,27 +179,27 @@ std::string confusion_table(const Evaluation& e) {
   return grid.text();
 }
 
-std::string worst_lines(const Evaluation& e) {
-  std::string out;
+std::string worst_table(const Evaluation& e) {
+  profiler::Grid grid({"<worst", "label", "read as", "loss"});
   for (const auto& item : e.worst)
-    out += fmt::format("{:<7} item {:>5}  label {}  read as {}  loss {}\n", "worst", item.index,
-        item.label, item.read_as, two_places(item.loss));
-  return out;
+    grid.add({cat("item ", item.index), cat(item.label), cat(item.read_as), two_places(item.loss)});
+  return grid.text();
 }
 
 std::string worst_page(const Evaluation& e, const Split& split, const std::string& summary,
     const std::string& command) {
   const ImageShape shape = split.image();
-  nlohmann::ordered_json worst = {{"summary", summary}, {"channels", shape.channels},
-      {"rows", shape.height}, {"columns", shape.width}, {"items", nlohmann::ordered_json::array()}};
-  for (const Evaluation::Item& item : e.worst) {
+  Json worst = {{"summary", summary}, {"channels", shape.channels}, {"rows", shape.height},
+      {"columns", shape.width}, {"items", e.worst}};
+  for (Json& item : worst["items"]) {
+    const int64_t i = item["item"];
     std::string pixels;  // as hexadecimal bytes, [C, H, W]
-    for (const uint8_t byte : slice(split, item.index, item.index + 1).images.to_vector<uint8_t>())
+    for (const uint8_t byte : slice(split, i, i + 1).images.to_vector<uint8_t>())
       pixels += fmt::format("{:02x}", byte);
-    worst["items"].push_back({{"item", item.index}, {"label", item.label},
-        {"read_as", item.read_as}, {"loss", item.loss}, {"pixels", std::move(pixels)}});
+    item["pixels"] = std::move(pixels);
   }
-  return profiler::html_report({.title = "mnist eval", .command = command, .worst = worst.dump()});
+  return profiler::html_report(
+      {.title = "mnist eval", .command = command, .worst = json_text(worst)});
 }
 
 }  // namespace sinter::mnist

@@ -71,7 +71,7 @@ std::string why_not_finite(nn::Module& model, const Tensor& images);
 // Precision, recall and F1 of each class; the table of confusions; the worst items.
 std::string class_table(const Evaluation& evaluation);
 std::string confusion_table(const Evaluation& evaluation);
-std::string worst_lines(const Evaluation& evaluation);
+std::string worst_table(const Evaluation& evaluation);
 // The worst items as a page of HTML that needs no network, with their images.
 std::string worst_page(const Evaluation& evaluation, const Split& split, const std::string& summary,
     const std::string& command);

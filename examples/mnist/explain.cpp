@@ -39,12 +39,6 @@ std::vector<GlossaryEntry> read_glossary(std::string_view file) {
   return entries;
 }
 
-std::string lower_case(std::string_view word) {
-  std::string out(word);
-  for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 // Of an op or a rule, which is named after the op that it makes.
 std::string text_of(const OpDef& op) {
   std::string text = cat(op.formula.text, ". ", op.formula.place(), " says how.");
@@ -63,13 +57,13 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   const std::vector<GlossaryEntry> entries = read_glossary(kGlossary);
   std::vector<std::string> known;
   // "mnist explain rest of step" needs no quotes; the title "us, self CPU" is no list.
-  std::string wanted = lower_case(join(inputs, " "));
+  std::string wanted = cli::lower_case(join(inputs, " "));
   std::erase(wanted, ',');
   const GlossaryEntry* found = nullptr;
   for (const GlossaryEntry& entry : entries) {
     for (const std::string_view word : entry.words) {
-      if (word == join(inputs, " ") || (!found && lower_case(word) == wanted)) found = &entry;
-      known.push_back(lower_case(word));
+      if (word == join(inputs, " ") || (!found && cli::lower_case(word) == wanted)) found = &entry;
+      known.push_back(cli::lower_case(word));
     }
   }
   if (wanted.empty()) {
@@ -98,8 +92,10 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   if (!found) {
     for (const OpDef* op : all_ops()) known.emplace_back(op->text());
     const std::string nearest = nearest_word(wanted, known);
-    throw Error(Error::Kind::usage, cat("usage: explain: no such word: ", escaped(wanted)),
-        nearest.empty() ? "mnist explain lists all words" : "nearest is " + nearest);
+    throw Error(Error::Kind::usage,
+        cat("usage: explain: unknown word: ", escaped(wanted),
+            nearest.empty() ? "" : "; nearest is " + nearest),
+        "mnist explain lists all words");
   }
   out.result_text(cat(join(found->words), "\n", found->text, "\n"));
   out.json("sinter.explain/1", {{"words", found->words}, {"text", found->text}});

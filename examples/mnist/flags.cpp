@@ -208,7 +208,7 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
   flags.number("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
   flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"},
       "bf16: activations and copies of the weights; tf32: cuda and simt only",
-      {{"float32", "f32"}, {"bfloat16", "bf16"}});
+      {{"float32", "f32"}, {"fp32", "f32"}, {"float", "f32"}, {"bfloat16", "bf16"}});
   flags
       .word("image-size", model.image_size, "HxW[xC]", "of the data of a run: for its config",
           [](const std::string& text) { ImageShape::parse(text); })
@@ -223,6 +223,7 @@ void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.number("patience", optimizer.patience, 0, 1'000'000,
       "end after N epochs without a better val accuracy; 0 never");
   add_step_flags(flags, optimizer);
+  flags.number("eval-batch-size,test-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
 }
 
 void add_optimizer_flag(Flags& flags, std::string& optimizer) {
@@ -234,7 +235,6 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.number("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
   flags.number(
       "accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
-  flags.number("eval-batch-size,test-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
   add_optimizer_flag(flags, optimizer.optimizer);
   flags.number("lr,learning-rate", optimizer.lr, 0, 1e6, "learning rate; the peak of a schedule")
       .standard = usual_numbers(&nn::OptimizerChoice::lr);
@@ -242,10 +242,11 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   momentum.get = [&optimizer, get = momentum.get] {  // what adam has no use for is not written
     return nn::optimizer_named(optimizer.optimizer).has_momentum ? get() : "";
   };
-  flags.number("weight-decay", optimizer.weight_decay, 0, 1000, "").standard =
+  flags.number("weight-decay,wd", optimizer.weight_decay, 0, 1000, "").standard =
       usual_numbers(&nn::OptimizerChoice::weight_decay);
   flags.choice("schedule,lr-schedule", optimizer.schedule,
-      {"constant", "cosine", "step", "onecycle"}, "of the learning rate");
+      {"constant", "cosine", "step", "onecycle"}, "of the learning rate",
+      {{"cosineannealinglr", "cosine"}, {"steplr", "step"}, {"onecyclelr", "onecycle"}});
   flags
       .word("lr-warmup", optimizer.warmup, "N|P%", "steps with a rising rate, or a share of all",
           [](const std::string& text) { warmup_steps(text, 1); })

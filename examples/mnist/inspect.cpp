@@ -14,25 +14,17 @@ namespace sinter::mnist {
 namespace {
 
 struct InspectFlags {
-  TrainFlags train;
-  std::string from, file;
+  StepFlags step;
+  std::string file = "step.html";
   bool text = false, force = false;
-  std::optional<SavedModel> saved{};  // what is there
 };
 
 int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
-  TrainFlags& flags = inspect.train;
-  const Device device = choose_device(common.device).first;
-  Dataset data = load_one_step(flags, inspect.saved);
-  const Batch batch = Batches(data.train, flags.batches(device)).next();
-  out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
-  note_emulator(device, out);
+  TrainFlags& flags = inspect.step.train;
   flags.mode.mode = "fused";
-  const std::string threads = choose_threads(flags, batch);
-  if (device == kCpu) out.note("threads", threads);
-  manual_seed(common.seed);
-  auto model = make_model(flags.model, common.seed, device);
-  if (inspect.saved) out.note("model", take_weights(*model, *inspect.saved));
+  const Batch batch = first_batch(inspect.step, out);
+  auto model = make_model(flags.model, common.seed, batch.images.device());
+  if (inspect.step.saved) out.note("model", take_weights(*model, *inspect.step.saved));
   const auto trainer = make_trainer(flags, model, 1000);
   for (int i = 0; i < 2; ++i) trainer->step(batch);  // recorded and captured
   const ImageShape image = flags.model.image();
@@ -61,23 +53,15 @@ void add_inspect(App& app) {
       "Opens one training step, eager and fused: every op with its formula, values, memory, "
       "kernels "
       "and time, as a page for a browser or as text.");
-  inspect.train.common = &app.common();
-  inspect.train.optimizer.batch = 8;
-  add_data_flags(command.flags, inspect.train.data);
-  add_model_flags(command.flags, inspect.train.model);
-  command.flags.word("from", inspect.from, "RUN|FILE", "a run folder or a safetensors file")
-      .standard = "new weights";
-  add_step_flags(command.flags, inspect.train.optimizer);
+  inspect.step.train.optimizer.batch = 8;
+  add_step_flags(command, app.common(), inspect.step);
   command.flags.topic("walk");
-  add_rules_flag(command.flags, inspect.train.mode.rules);
+  add_rules_flag(command.flags, inspect.step.train.mode.rules);
   not_saved(command.flags.toggle("text", inspect.text, "print the walk in place of a page"));
-  inspect.file = "step.html";
   command.flags.word("output,o", inspect.file, "FILE", "the page");
   not_saved(command.flags.toggle("force", inspect.force, "write over the page that is there"));
-  command.check = [&command, &app] {
-    if (!inspect.from.empty())
-      adopt_model(command.flags, inspect.train, inspect.saved.emplace(read_model(inspect.from)));
-    resolve_step(command.flags, inspect.train);
+  command.check = [&app, check_step = command.check] {
+    check_step();
     if (!inspect.text && !app.common().json) check_writable(inspect.file, "-o", inspect.force);
   };
   command.run = [&app](Output& out) { return run_inspect(app.common(), inspect, out); };

@@ -57,7 +57,7 @@ void Loop::run() {
   run_.progress.clear();
   if (!at_.ended) return run_.save_all(false);
   if (at_.step < run_.steps) {
-    run_.out.note("stop", "no better val accuracy for {} (--patience): best {:.1f} %",
+    run_.out.note("stop", "by --patience: val accuracy has not risen for {}, best {:.1f} %",
         count_of(run_.flags.optimizer.patience, "epoch"), 100 * at_.best);
   }
 }

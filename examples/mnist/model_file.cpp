@@ -9,6 +9,7 @@
 #include "examples/cli/text.h"
 #include "examples/mnist/trainer.h"
 #include "nn/state_dict.h"
+#include "ops/optim/step_state.h"
 
 namespace sinter::mnist {
 namespace {
@@ -107,8 +108,8 @@ SavedModel read_model(const std::string& run_or_file) {
   }
   SINTER_CHECK(chain.sizes.empty() || chain.sizes.front() == model.image().pixels(), checkpoint,
       cat("checkpoint: not a model of mnist: ", shown, " is ", nn::architecture(saved.tensors),
-          "; it takes ", chain.sizes.front(), " inputs, an image has ", model.image().pixels(),
-          " (", model.image_size, ")"));
+          "; it takes ", chain.sizes.front(), " numbers, and an image of ", model.image_size,
+          " has ", model.image().pixels()));
   take_chain(chain, model);
   return saved;
 }
@@ -118,16 +119,6 @@ void check_images(const SavedModel& saved, const ImageShape& images, const std::
   SINTER_CHECK(model.model.empty() || images == model.image(), data,
       cat("data: images of another size: ", name, " has ", images.str(), ", the model ",
           escaped(saved.path), " reads ", model.image_size));
-}
-
-Dataset load_one_step(TrainFlags& flags, const std::optional<SavedModel>& saved) {
-  DataOptions wanted = flags.data.options(flags.model.classes);
-  const int64_t rows = flags.optimizer.rows_of_step();
-  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
-  Dataset data = load_dataset(wanted);
-  if (saved) check_images(*saved, data.train.image(), data.name);
-  flags.model.image_size = data.train.image().str();
-  return data;
 }
 
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
@@ -159,6 +150,40 @@ std::string take_weights(nn::Module& model, const SavedModel& saved) {
 
 void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
   nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
+}
+
+void add_step_flags(Command& command, CommonFlags& common, StepFlags& step) {
+  Flags& flags = command.flags;
+  step.train.common = &common;
+  add_data_flags(flags, step.train.data);
+  add_model_flags(flags, step.train.model);
+  flags.word("from", step.from, "RUN|FILE", "a run folder or a safetensors file").standard =
+      "new weights";
+  add_step_flags(flags, step.train.optimizer);
+  command.check = [&flags, &step] {
+    if (!step.from.empty())
+      adopt_model(flags, step.train, step.saved.emplace(read_model(step.from)));
+    resolve_step(flags, step.train);
+  };
+}
+
+Batch first_batch(StepFlags& step, Output& out) {
+  TrainFlags& flags = step.train;
+  DataOptions wanted = flags.data.options(flags.model.classes);
+  const int64_t rows = flags.optimizer.rows_of_step();
+  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
+  Dataset data = load_dataset(wanted);
+  if (step.saved) check_images(*step.saved, data.train.image(), data.name);
+  flags.model.image_size = data.train.image().str();
+  const Device device = choose_device(flags.common->device).first;
+  data.to(device);
+  const Batch batch = Batches(data.train, flags.batches(device)).next();
+  out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
+  note_emulator(device, out);
+  const std::string threads = choose_threads(flags, batch);
+  if (device == kCpu) out.note("threads", threads);
+  manual_seed(flags.common->seed);
+  return batch;
 }
 
 void add_from_flags(Flags& flags, FromFlags& from) {

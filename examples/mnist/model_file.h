@@ -37,9 +37,6 @@ void apply_saved_config(const std::string& config, const std::string& file, Flag
 Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train);
 // Throws data, with both sizes, unless the images of `name` are of the size that the model reads.
 void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name);
-// The data of one step: at most its rows; the flags of the model get the images' size. Throws as
-// load_dataset() and check_images().
-Dataset load_one_step(TrainFlags& flags, const std::optional<SavedModel>& saved);
 // A model with these weights on a device, in evaluation mode. Throws checkpoint if it is none.
 std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 // Flags of the model and the normalization that were not given become the file's; then its weights,
@@ -47,6 +44,18 @@ std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved);
 std::string take_weights(nn::Module& model, const SavedModel& saved);
 void save_model(const std::string& path, const nn::Module& model, const std::string& config);
+
+// The flags of the commands that look at one training step, compare and inspect.
+struct StepFlags {
+  TrainFlags train;
+  std::string from;
+  std::optional<SavedModel> saved{};  // what is there
+};
+// Data, model, --from, and the optimizer's step; the command's check() reads the model.
+void add_step_flags(Command& command, CommonFlags& common, StepFlags& step);
+// The step's batch on its device; threads are chosen, random numbers begin, and it is said what is
+// there. Throws as load_dataset() and check_images().
+Batch first_batch(StepFlags& step, Output& out);
 
 // The flags of eval and predict: --from, and the data with the checkpoint's as the default.
 struct FromFlags {

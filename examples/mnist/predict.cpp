@@ -139,7 +139,7 @@ class Predictor {
     if (!input.ends_with(".npy")) {
       const bool grey = size_.channels == 1;
       SINTER_CHECK(grey || size_.channels == 3, data,
-          cat("png: read as grey or in colour: ", escaped(input), "; the model reads ",
+          cat("png: grey or of three colours: ", escaped(input), "; the model reads images of ",
               size_.str()),
           "a .npy file [1, H, W, C] in its place");
       const PngImage image = read_png(input == "-" ? "/dev/stdin" : input, grey ? 1 : 3);

@@ -43,7 +43,7 @@ Ranks::Ranks(double timeout_seconds) {
   SINTER_CHECK(size() == launched, usage,
       cat("usage: the launcher started ", launched, " processes, and ", communicator_->describe(),
           " knows ", size()),
-      "mpirun of another MPI than that of this build");
+      "this mpirun is of another MPI: start it with that of the MPI named here");
   communicator_->set_timeout(timeout_seconds);
   scope_ = std::make_unique<CommunicatorScope>(communicator_.get());
   for (const std::string& text : communicator_->gather(cat(getpid(), " ", this_machine())))

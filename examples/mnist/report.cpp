@@ -50,8 +50,8 @@ void report_capture(Run& run) {
              captured_one = fused && run.trainer->captured_step()->captured();
   if (fused && !captured_one) {
     run.out.note("capture",
-        "none: the first two steps of a shape are recorded as they "
-        "run eagerly; this run had {}",
+        "none: the first two steps of each batch shape run eagerly, to be recorded; this run had "
+        "{}",
         count_of(run.at().step, "step"));
   }
   if (!captured_one && (!mode.dump_graph.empty() || mode.explain)) {
@@ -79,13 +79,13 @@ void report_capture(Run& run) {
       grouped(stats.replays), count_of(stats.calls, "step"),
       count_of(run.trainer->allocations_per_replay(), "allocation"));
   if (const int64_t kept = measure::kept_unfused(captured->fused); kept > 0) {
-    run.out.note("note", "fused: {} of {} kept unfused, not faster here{}", kept,
+    run.out.note("note", "{} of {} run unfused: measured here, fused is no faster{}", kept,
         count_of(int64_t(captured->fused.groups.size()), "group"),
         mode.explain ? "" : " (--explain; --measure off fuses all)");
   }
   if (const int64_t open = capture::undecided(captured->fused); open > 0)
-    run.out.note("note", "measure: {} undecided: fused{}", count_of(open, "group"),
-        mode.explain ? "" : " (--explain says why)");
+    run.out.note("note", "fused all the same: {}, no difference measured{}",
+        count_of(open, "group"), mode.explain ? "" : " (--explain says why)");
   for (const std::string& miss : stats.misses) run.out.note("note", miss);
 }
 
@@ -127,7 +127,7 @@ int report(Run& run, StepProfile& profile) {
           100 * test.accuracy(), *target));
   SINTER_CHECK(!run.diverges(test.loss()), numeric,
       fmt::format("train: diverged: loss {:.3g} on the test set, and guessing has ln({}) = {:.3f}; "
-                  "the weights in {} are worth nothing",
+                  "the weights in {} are of no use",
           test.loss(), run.flags.model.classes, std::log(double(run.flags.model.classes)),
           escaped(run.folder->name())),
       fmt::format("--lr {} or --clip 1", run.smaller_lr()));

@@ -46,7 +46,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   const bool augments = batch_options.augment.any();
   if (augments || !data.to(device)) {
     out.note("data",
-        "{}: a thread of the CPU makes each batch while the step before runs (see data-wait)",
+        "{}: a CPU thread makes each batch while the step before runs (mnist explain data-wait)",
         augments ? "augmented, " + flags.data.augment : "too large for " + device.str());
   }
   const OptimizerFlags& optimizer = flags.optimizer;
@@ -139,7 +139,7 @@ void Run::note_sizes() {
         grouped(rows), grouped(n));
   const bool limited = flags.data.limit > 0 && val == flags.data.limit;
   if (all_flags.given("val") && val < flags.data.val && !limited)
-    out.note("note", "--val {}: {} are held out, at most 1/12 of what is there for training",
+    out.note("note", "--val {}: {} images are held out, at most 1/12 of those for training",
         grouped(flags.data.val), grouped(val));
 }
 
@@ -187,7 +187,7 @@ void Run::go_on() {
         cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
   };
   if (nn::to_json(nn::read_checkpoint(resumed->file).state) != nn::to_json(was))
-    refuse("changed meanwhile", "another process went on with it");
+    refuse("changed since it was read", "another process goes on with this run");
   if (was.data_crc != now.data_crc) {
     refuse("cannot resume with other data",
         fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(was.data), was.data_crc,
@@ -200,6 +200,7 @@ void Run::go_on() {
   note_differences(was, now);
   nn::TrainingState& here = at();
   first_step = saved_step = here.step;
+  first_epoch = here.epoch;
   ranks.set_saved(folder->name());
   if (here.ended && here.batch > 0 && here.step < steps) {
     out.note("note",
@@ -211,7 +212,7 @@ void Run::go_on() {
     here.ended = false;  // more steps than before, or more patience
   if (here.step > steps) here.ended = true;
   out.note("resume",
-      here.ended ? fmt::format("{} is finished: {}; --epochs N or --steps N goes on",
+      here.ended ? fmt::format("{} is finished: {}; a larger --epochs or --steps goes on",
                        escaped(folder->name()), count_of(here.step, "step"))
                  : fmt::format("{} after step {} of {} (epoch {}, batch {})",
                        escaped(folder->name()), here.step, steps, here.epoch + 1, here.batch));
@@ -227,7 +228,7 @@ void Run::note_differences(const nn::TrainingState& then, const nn::TrainingStat
   compare("--threads", then.threads, now.threads);
   compare("the build", escaped(then.build), now.build);
   for (const std::string& difference : differences)
-    out.note("note", "not bit-identical: " + difference);
+    out.note("note", "the run will not end with the bits of an undisturbed one: " + difference);
 }
 
 std::string Run::position(int64_t step) const {
@@ -257,8 +258,9 @@ std::string Run::steps_text(std::optional<int64_t> planned) const {
     return planned ? cat(grouped(at().step), of, " steps") : count_of(at().step, "step");
   double seconds = 0;  // of whole epochs; what a stop cut off is in no row
   for (const EpochRow& row : log->rows()) seconds += row.seconds;
-  return fmt::format("{} now; in all {}{} steps, whose epochs took {}",
-      count_of(at().step - first_step, "step"), grouped(at().step), of, cli::seconds(seconds));
+  return fmt::format("{}, {} now; in all {}{} steps, {} in {}",
+      count_of(at().step - first_step, "step"), count_of(at().epoch - first_epoch, "epoch"),
+      grouped(at().step), of, count_of(at().epoch, "epoch"), cli::seconds(seconds));
 }
 
 // To be tried where the loss has run away: the optimizer's usual one, or less where it was no

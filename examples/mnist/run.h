@@ -55,8 +55,8 @@ struct Run {
   // Is the loss far above that of guessing? Such weights are not the best of a run, and a run that
   // ends with them has failed.
   bool diverges(double loss) const;
-  // "3,440 steps"; of a resumed run "860 steps now; in all 3,440 steps, whose epochs took 2.1 s";
-  // "of" those planned where they are given.
+  // "3,440 steps"; of a resumed run "860 steps, 2 epochs now; in all 3,440 steps, 8 epochs in 2.1
+  // s"; "of" those planned where they are given.
   std::string steps_text(std::optional<int64_t> planned = {}) const;
   // A rate to try where the loss has run away.
   std::string smaller_lr() const;
@@ -81,8 +81,8 @@ struct Run {
   std::string config;
   Stopwatch time;
   int64_t per_epoch = 0, steps = 0, epochs = 0;
-  int64_t first_step = 0;   // of this process
-  int64_t saved_step = -1;  // of the newest checkpoint
+  int64_t first_step = 0, first_epoch = 0;  // of this process
+  int64_t saved_step = -1;                  // of the newest checkpoint
 
  private:
   void note_preset();

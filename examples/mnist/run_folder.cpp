@@ -41,7 +41,8 @@ std::string contents(const fs::path& folder) {
   std::string line, last;
   for (int n = 0; std::getline(metrics, line); ++n) last = n ? line : "";
   if (const size_t comma = last.find(','); comma != std::string::npos)
-    return "step " + escaped(last.substr(comma + 1, last.find(',', comma + 1) - comma - 1));
+    return "a run at step " +
+           escaped(last.substr(comma + 1, last.find(',', comma + 1) - comma - 1));
   return escaped(names[0]) + (names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
 }
 
@@ -54,27 +55,29 @@ void make_folder(const fs::path& folder) {
       "--out DIR takes another place");
 }
 
+// A NaN is an empty cell.
 std::string metrics_csv(const std::vector<EpochRow>& rows) {
-  std::string text = "epoch,step,loss,val_accuracy,val_loss,lr,seconds\n";
-  for (const EpochRow& e : rows) {
-    const std::string val =
-        std::isnan(e.val_accuracy) ? "," : fmt::format("{},{}", e.val_accuracy, e.val_loss);
-    text += fmt::format("{},{},{},{},{},{:.4f}\n", e.number, e.step, e.loss, val, e.lr, e.seconds);
+  std::string text = join(kKeysOf<EpochRow>, ",") + "\n";
+  for (const EpochRow& row : rows) {
+    std::vector<std::string> cells;
+    visit_fields(row, [&cells](std::string_view, const auto& value) {
+      cells.push_back(std::isnan(double(value)) ? "" : fmt::format("{}", value));
+    });
+    text += join(cells, ",") + "\n";
   }
   return text;
 }
 
 // Floats are written with all their digits, so a row that is read prints as it was.
 EpochRow parse_row(const std::string& line) {
-  double values[7];
-  const char *at = line.data(), *end = at + line.size();
-  for (double& value : values) {
-    value = NAN;
-    at = std::from_chars(at, end, value).ptr;
-    at += at < end;  // the comma
-  }
-  return {std::llround(values[0]), std::llround(values[1]), values[2], values[3], values[4],
-      values[5], values[6]};
+  EpochRow row{};
+  const std::vector<std::string_view> cells = parts_of(line, ",");
+  visit_fields(row, [&, i = size_t{0}](std::string_view, auto& value) mutable {
+    if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>) value = NAN;
+    if (i < cells.size()) std::from_chars(cells[i].begin(), cells[i].end(), value);
+    ++i;
+  });
+  return row;
 }
 
 }  // namespace
@@ -131,6 +134,8 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
 RunFolder::~RunFolder() {
   if (lock_ < 0) return;
   unlink(file(kHolder).c_str());
+  std::error_code holds_something;
+  fs::remove(name_, holds_something);  // of a run that wrote nothing
   close(lock_);
 }
 

@@ -1,5 +1,5 @@
-// Pictures of profiles: flame graph, timeline, roofline, eager against fused, the map of a sweep;
-// and the digits that a model reads worst.
+// Pictures of profiles: flame graph, timeline, roofline, eager against fused; and the
+// digits that a model reads worst.
 
 // ---- flame graph
 function stackTree(folded) {
@@ -194,33 +194,6 @@ function bars(view) {
       'apportion, the headline is from clean rounds') : null, ...rows,
     c.expected_saving.length ? node('pre', {}, c.expected_saving.join('\n')) : null));
   drawn.bars = view.querySelectorAll('div.pair').length;
-}
-
-// ---- map of a sweep
-function sweepCell(c) {
-  if (!c) return node('td', {style: 'color:var(--soft)'}, 'left out');
-  const shown = c.shown !== '';  // as the table says it
-  // Blue is faster, orange slower; the fuller, the more.
-  const depth = shown ? Math.min(Math.abs(Math.log2(c.ratio)) / 1.2, 1) : 0;
-  const colour = `color-mix(in srgb, var(--${c.ratio > 1 ? 'fused' : 'eager'}) ` +
-    `${8 + 78 * depth}%, transparent)`;
-  return node('td', {
-    class: 'cell', style: `background:${shown ? colour : 'var(--faint)'}`,
-    title: `eager ${c.eager_us} us, fused ${c.fused_us} us, ` +
-      `[${c.low?.toFixed(3)}, ${c.high?.toFixed(3)}]`,
-  }, c.shown || (c.ratio === null ? '-' : '.'));
-}
-function sweep(view) {
-  const s = D.sweep, table = node('table');
-  const row = (first, cells) => node('tr', {}, node('th', {}, String(first)), ...cells);
-  const cell = (b, h) => sweepCell(s.cells.find(c => c.batch === b && c.hidden === h));
-  table.append(row('batch \\ hidden', s.hidden.map(h => node('th', {}, String(h)))),
-    ...s.batch.map(b => row(b, s.hidden.map(h => cell(b, h)))));
-  view.append(card('Map of a sweep', s.title, node('div', {class: 'scroll', tabindex: 0}, table),
-    note('how many times faster the fused step is (blue; orange: slower); . within noise: the ' +
-      '95 % interval holds 1, or is too wide; point at a cell for its times'),
-    node('pre', {}, s.crossover)));
-  drawn.cells = table.querySelectorAll('td.cell').length;
 }
 
 // ---- digits that a model reads worst

@@ -7,7 +7,6 @@ const kViews = [
   ['timeline', 'Timeline', timeline, D.timelines.length],
   ['roofline', 'Roofline', roofline, D.profiles.some(timed)],
   ['step', 'Opened step', openStep, D.opened],
-  ['sweep', 'Sweep', sweep, D.sweep],
   ['worst', 'Read worst', worst, D.worst],
 ].filter(([, , , there]) => there);
 let current = '';  // the name of the view
@@ -33,7 +32,6 @@ function selfCheck() {
     ['dots and rows left out', drawn.roofline, D.profiles.some(timed) ? rows : 0],
     ['slices', drawn.timeline, sum(D.timelines.map(t => t.slices.length))],
     ['rows compared', drawn.bars, D.comparison ? D.comparison.rows.length : 0],
-    ['cells', drawn.cells, D.sweep ? D.sweep.cells.length : 0],
     ['digits', drawn.worst, D.worst ? D.worst.items.length : 0],
     ['ops', S ? byId('view-step').querySelectorAll('g.op').length : 0, S ? step().ops.length : 0],
   ];

@@ -27,15 +27,15 @@ BY_HAND = {("README.md", "mnist compare --model lenet"):
            r"^[a-z_]+(?: x\d)?(?= <-)|^TOTAL \d+ -> \d+|^counted \d+ -> \d+ launches"}
 LINES = {"README.md": 110, "docs/DESIGN.md": 200}
 # The first line of a table, and of a block of scopes.
-TITLES = re.compile(r"^ *(Self%|CUDA%|CPU total|Fused row|Row|batch  +hidden|class  ).*", re.M)
+TITLES = re.compile(r"^ *(Self%|CUDA%|CPU total|Fused row|Row|Step  |class  ).*", re.M)
 # What differs from run to run or from machine to machine, and what stands for it.
 MASKS = [
     (r"\d{8}-\d{6}\S*", "RUN"),                                  # a run's folder
     (r"/tmp/\S*?(?=/runs|/\.cache)|/home/ada", "HOME"),
     (r"^(device +cpu).*", r"\1"),
-    (r"^(?:ok|note) +(version|build|isa|products|zlib|libpng|threads|ranks|nccl|cuda|simt|disk) .*", r"\1"),
+    (r"^(?:ok|note) +(version|build|isa|products|zlib|libpng|threads|ranks|nccl|cuda|simt) .*", r"\1"),
     (r"(confused most:|ready:|then) .*", r"\1"),
-    (r"^worst .*", "worst"),
+    (r"^(worst|item \d+) .*", r"item"),
     (r"\d+ threads?", "threads"),
     (r"- (no difference|machine busy)|[\d.]+x \[[^]]*\]", "RATIO"),
     (r"[-+]*\d[\d,]*(\.\d+(e[-+]?\d+)?|e[-+]?\d+)x?( ?(%|us|ms|s|min)\b)?", "#"),

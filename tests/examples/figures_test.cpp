@@ -1,5 +1,5 @@
 // The figures that the programs print, as a reader with a calculator finds them: factors are the
-// quotients of the times beside them, in text, JSON, CSV and on the page; and a profile is the same
+// quotients of the times beside them, in text, JSON and on the page; and a profile is the same
 // in all its forms.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -96,28 +96,19 @@ TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
   }
 }
 
-TEST(Figures, ACellOfTheMapIsTheQuotientOfItsTimes) {
+TEST(Figures, ARowOfBenchIsTheQuotientOfItsTimes) {
   const Program program;
-  const Result r = program.run({"bench", "--device", "cpu", "--threads", "1", "--batch", "1,8",
-      "--hidden", "8", "--csv", "map.csv", "--profile=html", "-o", "map", "--json"});
+  const Result r = program.run(
+      {"bench", "--device", "cpu", "--threads", "1", "--batch", "1,8", "--hidden", "8", "--json"});
   ASSERT_EQ(r.status, 0) << r.err;
-  EXPECT_EQ(check_factors(r.err), count_factors(r.err)) << r.err;
-  const Json cells = Json::parse(r.out)["cells"],
-             page = data_of_page(Program::text(program.folder() / "map.html"))["sweep"]["cells"];
-  const std::string csv = Program::text(program.folder() / "map.csv");
-  ASSERT_EQ(cells.size(), page.size());
-  for (size_t i = 0; i < cells.size(); ++i) {
-    const Json& cell = cells[i];
-    const std::string eager = printed(cell["eager_us"]), fused = printed(cell["fused_us"]);
-    EXPECT_TRUE(has(r.err, eager + " -> " + fused + " us, ")) << r.err;
-    EXPECT_TRUE(has(csv, ",eager," + eager + ",") && has(csv, ",fused," + fused + ",")) << csv;
-    EXPECT_EQ(page[i]["eager_us"], cell["eager_us"]);
-    EXPECT_EQ(page[i]["fused_us"], cell["fused_us"]);
-    if (cell["ratio"].is_null()) continue;
-    EXPECT_EQ(cell["ratio"].get<double>(),
-        cell["eager_us"].get<double>() / cell["fused_us"].get<double>());
-    const std::string shown = page[i]["shown"];
-    EXPECT_TRUE(shown.empty() || has(r.err, " us, " + shown + " [")) << shown << r.err;
+  const Json rows = Json::parse(r.out)["rows"];
+  ASSERT_EQ(rows.size(), 2U);
+  for (const Json& row : rows) {
+    if (row["ratio"]["value"].is_null()) continue;
+    EXPECT_EQ(row["ratio"]["value"].get<double>(),
+        row["self_us"][0].get<double>() / row["self_us"][1].get<double>());
+    const std::string shown = row["shown"];
+    EXPECT_TRUE(!shown.ends_with(']') || has(r.err, ": " + shown + ", 1 thread")) << shown << r.err;
   }
 }
 

@@ -83,18 +83,23 @@ TEST_F(FlagsTest, OtherWordsForAChoiceAreTakenAsOurs) {
   set("act", "gelu", Source::file);
   set("act", "rectifier");
   EXPECT_EQ(choice, "relu");
+  set("act", "GELU");
+  EXPECT_EQ(choice, "gelu");
+  set("act", "Rectifier");
+  EXPECT_EQ(choice, "relu");
   EXPECT_NE(flags.config("train").find("act = \"relu\"\n"), std::string::npos);
 }
 
-TEST_F(FlagsTest, WhatWentNamesItsSuccessor) {
-  for (const auto& [flag, value] : {std::pair{"--card", ""}, {"card", "h100"}, {"profile", "csv"},
-           {"profile", "table,csv"}, {"augment", "elastic=3"}})
-    EXPECT_NE(successor_of(flag, value), "") << flag << " " << value;
+TEST_F(FlagsTest, WhatWentAndWhatOthersHaveNamesWhatToType) {
+  for (const auto& [flag, value] :
+      {std::pair{"--card", ""}, {"card", "h100"}, {"profile", "csv"}, {"profile", "table,csv"},
+          {"augment", "elastic=3"}, {"--no-cuda", ""}, {"compile", ""}, {"num-workers", "4"}})
+    EXPECT_NE(in_place_of(flag, value), "") << flag << " " << value;
   for (const auto& [flag, value] : {std::pair{"--color", ""}, {"profile", ""}, {"profile", "json"},
            {"augment", "shift=3"}, {"act", "csv"}, {"", ""}})
-    EXPECT_EQ(successor_of(flag, value), "") << flag << " " << value;
+    EXPECT_EQ(in_place_of(flag, value), "") << flag << " " << value;
   test::expect_error(Error::Kind::usage,
-      {"usage: unknown key: card under [train] in F; it went", "--device cuda"},
+      {"usage: unknown key: card under [train] in F", "--device cuda"},
       [&] { apply_config("[train]\ncard = \"h100\"\n", "F", flags, "train", {"train"}); });
 }
 

@@ -302,7 +302,7 @@ TEST(MnistFused, RefusalsComeBeforeAnyWork) {
       {{"compare", "--rules", "all,-linear_atc"},
           {"unknown rule: linear_atc; nearest is linear_act"}},
       {{"compare", "--rules", "zzzzzz"},
-          {"unknown rule: zzzzzz; rules are all, none, softmax_xent, "}},
+          {"unknown rule: zzzzzz; allowed all, none, softmax_xent, "}},
       {{"compare", "--rules", ","}, {"usage: --rules: empty item: ,", "--rules=-NAME,NAME"}},
       {{"compare", "--rules", "all", "--rules", "none"},
           {"--rules is a list, given 2 times: all and none"}},

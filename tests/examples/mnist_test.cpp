@@ -158,7 +158,7 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
       {"PyTorch's word for a flag", {"train", "--learning_rate", "3"}, 2,
           {"unknown flag: --learning_rate for train; nearest is --lr\n"}},
       {"an unknown rule", {"train", "--mode", "fused", "--rules", "foo"}, 2,
-          {"error: usage: --rules: unknown rule: foo; rules are all, none, softmax_xent"}},
+          {"error: usage: --rules: unknown rule: foo; allowed all, none, softmax_xent"}},
       {"the beginning of a rule", {"train", "--mode", "fused", "--rules", "softmax"}, 2,
           {"error: usage: --rules: unknown rule: softmax; nearest is softmax_xent\n"}},
       {"a loop of links", {"train", "--limit", "100", "--out", "loop"}, 4,
@@ -262,7 +262,7 @@ TEST(Mnist, ARunFolderIsStartedOverOnlyByForce) {
   const Result r = program.run(train);
   EXPECT_EQ(r.status, 2);
   EXPECT_TRUE(has(r.err, "run folder is not empty: ")) << r.err;
-  EXPECT_TRUE(has(r.err, "/a; holds step 63")) << r.err;
+  EXPECT_TRUE(has(r.err, "/a; holds a run at step 63")) << r.err;
   // Of a run of two ranks, before.
   for (const char* name : {"a/profile.rank0.trace.json.gz", "a/profile.rank1.trace.json.gz"})
     program.write(name, "old");

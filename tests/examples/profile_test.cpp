@@ -39,7 +39,8 @@ TEST(Expect, Grammar) {
       {"launchs==5", "unknown key: launchs; nearest is launches"},
       {"launches", "is not KEY RELATION NUMBER: launches"},
       {"launches=5", "unknown relation: = in launches=5"}, {"launches==x", "--expect launches"},
-      {"launches==5,", "has an empty item"}, {"row:linear==1", "row without what of it"},
+      {"launches==5,", "has an empty item"},
+      {"row:linear==1", "what to count of the row is missing"},
       {"row:linear.speedup==1", "unknown key: speedup"}};
   for (const auto& [text, words] : bad) {
     const auto error = error_of([&] { parse_expectations(text); });

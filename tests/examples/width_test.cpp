@@ -28,8 +28,7 @@ TEST(Width, NothingIsWiderThanTheTerminal) {
     if (test::kSanitized && columns > 80) continue;
     program.columns = columns;
     SCOPED_TRACE(columns);
-    for (const Words& words : {Words{"bench", "--threads", "1", "--budget", "1", "--batch", "1..4",
-                                   "--hidden", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"},
+    for (const Words& words : {Words{"bench", "--threads", "1", "--batch", "1,2", "--hidden", "8"},
              Words{"compare", "--explain", "--profile", "--force"} + comparison,
              Words{"compare", "--blame"} + small,
              Words{"train", "--limit", "100", "--steps", "8", "--profile", "--profile-steps",

@@ -61,8 +61,8 @@ TEST_F(StoredRoofs, MeasuredUnderLoadAreRefusedAndGiveNoVerdict) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), Error::Kind::untrusted);
-    EXPECT_EQ(error.message(),
-        "roofs: measured beside other programs, which kept 1.3 cores busy: not kept");
+    EXPECT_EQ(
+        error.message(), "roofs: measured while other programs kept 1.3 cores busy: not kept");
   }
   EXPECT_FALSE(stored_roofs(kCpu));
   Report report;

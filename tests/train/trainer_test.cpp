@@ -272,7 +272,8 @@ TEST(Trainer, ACheckpointOfOtherBatchesIsRefused) {
   t->fit(of_16);
   t->save(folder.file("a.safetensors"), "text of mine");
   EXPECT_EQ(nn::read_checkpoint(folder.file("a.safetensors")).config, "text of mine");
-  expect_error(Error::Kind::checkpoint, {"of other batches", "step 4", "1 epochs of 7"},
+  expect_error(Error::Kind::checkpoint,
+      {"of other batches", "step 4", "7 batches make an epoch here"},
       [&] { other->resume(folder.file("a.safetensors"), of_8); });
   folder.write("b.safetensors", std::string("no checkpoint"));
   EXPECT_THROW(other->resume(folder.file("b.safetensors"), of_8), Error);
