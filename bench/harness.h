@@ -44,7 +44,8 @@ inline std::unique_ptr<Trainer> make_trainer(
   model->to(options.device);
   const nn::OptimizerChoice& choice = nn::optimizer_named(options.optimizer);
   return std::make_unique<Trainer>(model,
-      choice.make(model->named_parameters(), options.lr, choice.weight_decay, options.momentum),
+      choice.make(model->named_parameters(), options.lr, choice.weight_decay, options.momentum,
+          choice.betas),
       std::move(how));
 }
 

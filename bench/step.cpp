@@ -6,12 +6,17 @@
 //
 // Rounds of every case run interleaved (all batches and modes in turn), so that a slow moment of
 // the machine hits them alike; the figure is the median over all steps. --json - prints one object
-// (an array of them if there are several cases) with median_us.
+// (an array of them if there are several cases) with median_us. --floor measures the machine in the
+// same run, and says beside each figure what the step takes at least: the longer of its FLOPs at
+// the rate of the best matrix product and of the bytes that every step must move at the rate of
+// copies where they lie.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
 #include <fstream>
+#include <optional>
+#include <set>
 
 #include "bench/harness.h"
 #include "core/device/cpu_gemm.h"
@@ -19,22 +24,60 @@
 #include "core/json.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
+#include "measure/calibrate.h"
 #include "measure/comparison.h"
 #include "ops/product/gemm_library.h"
 
 namespace sinter {
 namespace {
 
+struct Floor {
+  double flops, bytes;  // bytes: what lives across steps and the batch, read and written once each
+  double flop_us, byte_us;
+  bool in_cache;
+  double us() const { return std::max(flop_us, byte_us); }
+  SINTER_FIELD_LIST(flops, bytes, flop_us, byte_us, in_cache, named("us", written(us())))
+};
+
+Floor floor_of(const capture::Captured& captured, const profiler::Roofs& roofs, bool bf16) {
+  const capture::Graph& graph = captured.fused.graph;
+  std::set<int> resident, changed;  // buffers
+  for (const capture::Node& node : graph.nodes) {
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const int buffer = node.in[i] < 0 ? -1 : graph.values[node.in[i]].buffer;
+      using Kind = capture::Buffer::Kind;
+      const Kind kind = buffer < 0 ? Kind::local : graph.buffers[buffer].kind;
+      if (kind != Kind::input && kind != Kind::external) continue;
+      resident.insert(buffer);
+      if (node.writes_operand(i)) changed.insert(buffer);
+    }
+  }
+  const auto bytes_of = [&](const std::set<int>& buffers) {
+    double bytes = 0;
+    for (const int buffer : buffers) bytes += double(graph.buffers[buffer].bytes);
+    return bytes;
+  };
+  const double flops = double(cli::cost_of(captured.recorded).flops), lying = bytes_of(resident),
+               bytes = lying + bytes_of(changed);
+  const bool in_cache = lying <= double(roofs.cache_bytes);
+  return {.flops = flops,
+      .bytes = bytes,
+      .flop_us = 1e-3 * flops / (bf16 ? roofs.bf16_gflops : roofs.f32_gflops),
+      .byte_us = 1e-3 * bytes / (in_cache ? roofs.cache_gbs : roofs.dram_gbs),
+      .in_cache = in_cache};
+}
+
 struct Case {
   int64_t batch;
   std::string mode;
   Tensors inputs{};
   std::unique_ptr<Trainer> trainer{};
-  int64_t launches = 0;         // of a step, counted in its captured graph
+  int64_t launches = 0;  // of a step, counted in its captured graph
+  std::optional<Floor> floor{};
   std::vector<double> times{};  // us per step
 
   Case(const bench::TrainingOptions& options, int64_t rows, const std::string& wanted,
-      const cli::FusionFlags& fusion)
+      const cli::FusionFlags& fusion, const std::optional<profiler::Roofs>& roofs)
       : batch(rows), mode(wanted) {
     for (const Tensor& t :
         bench::random_batch(rows, 784, options.dtype == DType::bf16 ? DType::bf16 : DType::f32))
@@ -43,7 +86,9 @@ struct Case {
     trainer =
         bench::make_trainer(options, {.capture = {.rules = rules, .measure = fusion.measures()}});
     for (int i = 0; i < 2; ++i) run();
-    launches = int64_t(trainer->captured_step()->captured()->executor->launches());
+    const capture::Captured& captured = *trainer->captured_step()->captured();
+    launches = int64_t(captured.executor->launches());
+    if (roofs) floor = floor_of(captured, *roofs, options.dtype == DType::bf16);
     if (mode == "eager") trainer = bench::make_trainer(options, {.fused = false});
   }
   void run() { trainer->step(inputs); }
@@ -66,6 +111,7 @@ int run(int argc, char** argv) {
   std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json,
               products = "onednn", where = "cpu";
   cli::FusionFlags fusion;
+  bool with_floor = false;
   int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
   cli::Flags flags;
   flags.number("batch", batches, 1, 1'000'000, "batch sizes");
@@ -78,6 +124,7 @@ int run(int argc, char** argv) {
   flags.choice(
       "measure", fusion.measure, {"auto", "on", "off"}, "time fused groups against their parts");
   flags.choice("gemm", products, {"onednn", "eigen"}, "who multiplies matrices");
+  flags.toggle("floor", with_floor, "what the step takes at least on this machine, measured now");
   flags.number("threads", threads, 1, 1024, "");
   flags.number("rounds", rounds, 1, 1'000'000, "");
   flags.number("steps", steps, 1, 1'000'000, "of a round");
@@ -100,9 +147,15 @@ int run(int argc, char** argv) {
   options.sizes.insert(options.sizes.end(), hidden.begin(), hidden.end());
   options.sizes.push_back(10);
   if (model != "mlp") options.layers = layers_of(model);
+  SINTER_CHECK(!with_floor || dtype != "tf32", usage,
+      "step: --floor: the rate of tf32 products is not measured", "--dtype f32 or bf16");
+  std::optional<profiler::Roofs> roofs;
+  if (with_floor) roofs = measure::calibrate(device);
+  if (roofs && roofs->loaded)
+    fmt::print(stderr, "note: measured beside other programs: the floor is too high\n");
   std::deque<Case> cases;
   for (const int64_t batch : batches) {
-    for (const std::string& one : modes) cases.emplace_back(options, batch, one, fusion);
+    for (const std::string& one : modes) cases.emplace_back(options, batch, one, fusion, roofs);
   }
   for (Case& c : cases) {
     for (int64_t i = 0; i < warmup; ++i) c.run();
@@ -118,11 +171,20 @@ int run(int argc, char** argv) {
         {"model", model}, {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},
         {"threads", threads}, {"steps", c.times.size()}, {"median_us", median},
         {"min_us", c.times.front()}, {"launches", c.launches}});
+    if (c.floor) out.back()["floor"] = *c.floor;
     if (json != "-") {
       fmt::print(
           "sinter {} {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
           model, dtype, optimizer, c.mode, c.batch, median, c.times.front(),
           1e6 * double(c.batch) / median);
+    }
+    if (c.floor && json != "-") {
+      const Floor& f = *c.floor;
+      fmt::print(
+          "  floor {:9.1f} us: {:.1f} MFLOP take {:.1f} us, {:.1f} MB {} {:.1f} us; "
+          "median / floor {:.2f}\n",
+          f.us(), 1e-6 * f.flops, f.flop_us, 1e-6 * f.bytes, f.in_cache ? "in cache" : "of memory",
+          f.byte_us, median / f.us());
     }
   }
   const std::string text = json_text(out.size() == 1 ? out[0] : out, 1) + "\n";

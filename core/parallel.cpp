@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <cmath>
 #include <cstdlib>
@@ -76,8 +77,13 @@ void restart_with_short_spin([[maybe_unused]] char** argv) {
   // A program that the dynamic loader was asked to run, by its name on the command line, is not
   // what exe points to.
   if (getauxval(AT_BASE) == 0) return;
-  const char* spins = detail::others_run("") ? "4000" : "12000";
-  if (setenv("GOMP_SPINCOUNT", spins, 1) == 0) execv("/proc/self/exe", argv);
+  // Looked at twice: what has just started this program may still run, and is not there to stay.
+  bool busy = detail::others_run("");
+  if (busy) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    busy = detail::others_run("");
+  }
+  if (setenv("GOMP_SPINCOUNT", busy ? "300" : "12000", 1) == 0) execv("/proc/self/exe", argv);
 #endif
 }
 

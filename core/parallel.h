@@ -7,11 +7,11 @@
 //   libgomp's threads, which are oneDNN's too, wait at the end of each parallel part by spinning
 //   for milliseconds. Where something else wants the cores, a thread spins while the one it waits
 //   for cannot run: training then takes 10 to 100 times as long. Sleeping at once costs several
-//   times the step of a quiet machine. So a thread should spin briefly, longer than the gap between
-//   two parallel parts of a step, and then sleep; on a machine that runs nothing else at the start,
-//   longer than what one thread has more to do than another in a step of milliseconds. libgomp
-//   reads how long before main(): a program of yours calls restart_with_short_spin() first, or is
-//   started with GOMP_SPINCOUNT=4000, or 12000 on a quiet machine.
+//   times the step of a quiet machine. So on a machine that runs nothing else at the start a thread
+//   spins for longer than what one thread has more to do than another in a step of milliseconds; on
+//   a busy one hardly longer than it takes to sleep and to be woken. libgomp reads how long before
+//   main(): a program of yours calls restart_with_short_spin() first, or is started with
+//   GOMP_SPINCOUNT=12000, or 300 on a busy machine.
 #pragma once
 
 #include <algorithm>

@@ -212,20 +212,32 @@ std::pair<double, double> Optimizer::betas() const {
 }
 
 namespace {
+
+template <class O>
+concept HasMomentum = requires(O options) { options.momentum; };
+template <class O>
+concept HasBetas = requires(O options) { options.beta2; };
+
 template <class O>
 std::unique_ptr<Optimizer> make(
-    NamedTensors params, double lr, double weight_decay, double momentum) {
+    NamedTensors params, double lr, double weight_decay, double momentum, const Betas& betas) {
   O options{.lr = lr};
   options.weight_decay = weight_decay;
-  if constexpr (requires { options.momentum; }) options.momentum = momentum;
+  if constexpr (HasMomentum<O>) options.momentum = momentum;
+  if constexpr (HasBetas<O>) {
+    options.beta1 = betas[0];
+    options.beta2 = betas[1];
+  }
   return std::make_unique<OptimizerOf<O>>(std::move(params), options);
+}
+template <class O> constexpr Betas usual_betas() {
+  if constexpr (HasBetas<O>) return {O().beta1, O().beta2};
+  return {};
 }
 template <class O>
 constexpr OptimizerChoice kChoice{
-    O::name, O().lr, O().weight_decay, requires(O options){options.momentum;
-}  // namespace
-, make<O>
-};  // namespace sinter::nn
+    O::name, O().lr, O().weight_decay, HasMomentum<O>, usual_betas<O>(), make<O>};
+
 }  // namespace
 
 std::span<const OptimizerChoice> optimizers() {

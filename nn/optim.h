@@ -16,6 +16,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <span>
@@ -117,13 +118,17 @@ SINTER_OPTIMIZERS(SINTER_ROW, SINTER_VARIANT)
 #undef SINTER_ROW
 #undef SINTER_VARIANT
 
+// beta1 and beta2.
+using Betas = std::array<double, 2>;
 // What a program asks that lets its user name an optimizer.
 struct OptimizerChoice {
   const char* name;
   double lr, weight_decay;  // the usual ones
   bool has_momentum;
+  Betas betas;  // the usual ones; of an optimizer that has none 0, and what it is given is unused
   std::unique_ptr<Optimizer> (*make)(
-      NamedTensors params, double lr, double weight_decay, double momentum);
+      NamedTensors params, double lr, double weight_decay, double momentum, const Betas& betas);
+  bool has_betas() const { return betas != Betas{}; }
 };
 std::span<const OptimizerChoice> optimizers();
 std::vector<std::string> optimizer_names();

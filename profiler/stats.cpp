@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -147,6 +148,33 @@ Estimate median_interval(std::span<const double> samples) {
   if (samples.empty()) return {.value = median(samples), .low = NAN, .high = NAN};
   return bootstrap(samples.size(),
       [&](const std::vector<size_t>& draw) { return median_of(samples, draw, room); });
+}
+
+namespace {
+
+// Of n degrees of freedom: the t beyond which lie 5 % of Student's distribution, on both sides
+// together. With t = sqrt(n) tan(angle) its density is cos(angle)^(n - 1), which is summed up.
+double student_t(int64_t n) {
+  constexpr int kSlices = 100'000;
+  constexpr double kSlice = std::numbers::pi / 2 / kSlices;
+  const auto density = [n](int i) { return std::pow(std::cos((i + 0.5) * kSlice), double(n - 1)); };
+  double all = 0, part = 0;
+  for (int i = 0; i < kSlices; ++i) all += density(i);
+  int at = 0;
+  while (part < 0.95 * all) part += density(at++);
+  return std::sqrt(double(n)) * std::tan(at * kSlice);
+}
+
+}  // namespace
+
+Estimate mean_interval(std::span<const double> samples) {
+  const auto n = double(samples.size());
+  const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / n;
+  if (samples.size() < 2) return {.value = mean, .low = mean, .high = mean};
+  double squares = 0;
+  for (const double sample : samples) squares += (sample - mean) * (sample - mean);
+  const double half = student_t(std::ssize(samples) - 1) * std::sqrt(squares / (n - 1) / n);
+  return {.value = mean, .low = mean - half, .high = mean + half, .has_interval = true};
 }
 
 Estimate paired_ratio(

@@ -26,7 +26,7 @@ inline bool all_positive(std::span<const double> times) {  // and there are some
 }
 inline double p95(std::span<const double> samples) { return quantile(samples, 0.95); }
 
-// A median, or a ratio, with its 95 % interval; fewer than 6 samples have none.
+// A median, or a ratio, with its 95 % interval; fewer than 6 samples have none. Or a mean.
 struct Estimate {
   double value = 0, low = 0, high = 0;
   bool has_interval = false;
@@ -51,6 +51,8 @@ double four_digits(double time);
 std::string time_text(double time);
 
 Estimate median_interval(std::span<const double> samples);
+// The mean, with an interval by Student's t; fewer than 2 samples have none.
+Estimate mean_interval(std::span<const double> samples);
 
 // How many times faster `after` is than `before`: the quotient of their medians, each in four
 // digits. One value per round: its median step; round i of both ran beside each other. Error

@@ -115,7 +115,7 @@ class Flags {
     constexpr bool is_list = std::is_same_v<Target, std::vector<T>>;
     const auto text = [&target]() -> std::string {
       if constexpr (is_list)
-        return join(target, ",");
+        return fmt::format("{}", fmt::join(target, ","));
       else if constexpr (std::is_same_v<T, Target>)
         return fmt::format("{}", target);
       else

@@ -14,6 +14,7 @@
 #include "examples/mnist/commands.h"
 #include "examples/mnist/trainer.h"
 #include "measure/blame.h"
+#include "measure/calibrate.h"
 #include "nn/safetensors.h"
 #include "nn/state_dict.h"
 #include "profiler/grid.h"
@@ -75,8 +76,16 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
   doctor.line("ok", "version",
       fmt::format("sinter {}, {}", kVersion, git_id.empty() ? "not from git" : git_id));
   doctor.ok_or_note(!*slow, "build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, slow));
-  doctor.line(
-      "ok", "isa", cpu_has("amx_bf16") ? "AMX: bf16 is fast" : "no AMX: bf16 saves no time");
+  // Measured: it is not the processor's flags alone that make bf16 fast.
+  const profiler::Roofs roofs = measure::calibrated(kCpu);
+  const char* isa = cpu_has("amx_bf16")      ? "AMX"
+                    : cpu_has("avx512_bf16") ? "AVX512-BF16"
+                                             : "no instructions for it";
+  doctor.ok_or_note(!roofs.loaded, "bf16",
+      roofs.loaded ? fmt::format("{}; not measured: other programs kept {:.1f} cores busy", isa,
+                         roofs.others_cores)
+                   : fmt::format("{}: products run at {:.1f} times the rate of f32", isa,
+                         roofs.bf16_gflops / roofs.f32_gflops));
   doctor.ok_or_note(has_onednn(), "products",
       cat(gemm_backend_name(),
           has_onednn()

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "examples/cli/text.h"
@@ -97,24 +98,37 @@ void check_flags_of_model(const Flags& flags, const ModelFlags& model) {
   }
 }
 
-// "0.001, sgd 0.1": Adam's number, and that of each optimizer that has another.
-std::string usual_numbers(double nn::OptimizerChoice::*number) {
-  const double usual = nn::optimizer_named("adam").*number;
-  std::string text = fmt::format("{}", usual);
+std::string text_of(double number) { return fmt::format("{}", number); }
+std::string text_of(const nn::Betas& betas) { return fmt::format("{}", fmt::join(betas, ",")); }
+
+// "0.001, sgd 0.1": Adam's numbers, and those of each optimizer that has others.
+template <class Numbers> std::string usual_numbers(Numbers nn::OptimizerChoice::*of) {
+  const Numbers usual = nn::optimizer_named("adam").*of;
+  std::string text = text_of(usual);
   for (const nn::OptimizerChoice& choice : nn::optimizers()) {
-    if (choice.*number != usual) text += fmt::format(", {} {}", choice.name, choice.*number);
+    const bool has_others = choice.*of != usual && choice.*of != Numbers{};
+    if (has_others) text += cat(", ", choice.name, " ", text_of(choice.*of));
   }
   return text;
 }
 
-void check_momentum(const Flags& flags, const std::string& optimizer) {
-  std::vector<std::string_view> takers;
-  for (const nn::OptimizerChoice& choice : nn::optimizers()) {
-    if (choice.has_momentum) takers.push_back(choice.name);
-  }
-  check_use(flags, "momentum", "--optimizer " + optimizer,
-      nn::optimizer_named(optimizer).has_momentum, takers,
-      cat("leave it out, or --optimizer ", takers[0]));
+void check_flags_of_optimizer(const Flags& flags, const OptimizerFlags& optimizer) {
+  const auto check = [&](const char* name, auto has_use) {
+    std::vector<std::string_view> takers;
+    for (const nn::OptimizerChoice& choice : nn::optimizers()) {
+      if (std::invoke(has_use, choice)) takers.push_back(choice.name);
+    }
+    check_use(flags, name, "--optimizer " + optimizer.optimizer,
+        std::invoke(has_use, nn::optimizer_named(optimizer.optimizer)), takers,
+        cat("leave it out, or --optimizer ", takers[0]));
+  };
+  check("momentum", &nn::OptimizerChoice::has_momentum);
+  check("betas", &nn::OptimizerChoice::has_betas);
+  const std::vector<double>& betas = optimizer.betas;
+  SINTER_CHECK(betas.empty() || betas.size() == 2, usage,
+      cat("usage: --betas has ", count_of(std::ssize(betas), "number"), ": ", join(betas, ","),
+          "; wanted 2"),
+      "--betas 0.9,0.999");
 }
 
 }  // namespace
@@ -242,6 +256,15 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   momentum.get = [&optimizer, get = momentum.get] {  // what adam has no use for is not written
     return nn::optimizer_named(optimizer.optimizer).has_momentum ? get() : "";
   };
+  Flag& betas = flags.number("betas", optimizer.betas, 0, 0.999999,
+      "of adam, adamw, lion: how much of its averages each step keeps");
+  betas.value = "B1,B2";
+  betas.standard = usual_numbers(&nn::OptimizerChoice::betas);
+  betas.get = [&optimizer, get = betas.get] {
+    const bool unused =
+        optimizer.betas.empty() || !nn::optimizer_named(optimizer.optimizer).has_betas();
+    return unused ? "" : get();
+  };
   flags.number("weight-decay,wd", optimizer.weight_decay, 0, 1000, "").standard =
       usual_numbers(&nn::OptimizerChoice::weight_decay);
   flags.choice("schedule,lr-schedule", optimizer.schedule,
@@ -256,9 +279,13 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.number("label-smoothing", optimizer.label_smoothing, 0, 0.99, "");
 }
 
+void add_mode_flag(Flags& flags, ModeFlags& mode) {
+  flags.choice("mode", mode.mode, {"eager", "fused"}, "");
+}
+
 void add_mode_flags(Flags& flags, ModeFlags& mode) {
   flags.topic("mode, looking in");
-  flags.choice("mode", mode.mode, {"eager", "fused"}, "");
+  add_mode_flag(flags, mode);
   add_fusion_flags(flags, mode);
   add_profile_flag(flags, mode.profile);
   flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]",
@@ -267,10 +294,18 @@ void add_mode_flags(Flags& flags, ModeFlags& mode) {
   add_view_flags(flags, mode.view);
 }
 
-void add_run_flags(Flags& flags, RunFlags& run) {
-  flags.topic("run");
+void add_preset_flag(Flags& flags, RunFlags& run) {
   not_saved(flags.choice(
       "preset", run.preset, preset_names(), "a named list of flags; others given win"));
+}
+
+void add_target_flag(Flags& flags, RunFlags& run) {
+  flags.number("target-acc", run.target_acc, 0, 100, "wanted test accuracy in %; exit 7 below it");
+}
+
+void add_run_flags(Flags& flags, RunFlags& run) {
+  flags.topic("run");
+  add_preset_flag(flags, run);
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
   not_saved(flags.toggle("force", run.force, "start over in a folder that holds a run"));
   flags.number(
@@ -286,7 +321,7 @@ void add_run_flags(Flags& flags, RunFlags& run) {
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.number(
       "log-every,log-interval", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
-  flags.number("target-acc", run.target_acc, 0, 100, "wanted test accuracy in %; exit 7 below it");
+  add_target_flag(flags, run);
   not_saved(flags.number("rank-timeout", run.rank_timeout, 1, 1e6,
       "of several processes (mpirun): seconds to wait for one that hangs"));
   not_saved(flags.toggle("dry-run", run.dry_run,
@@ -297,13 +332,17 @@ void add_run_flags(Flags& flags, RunFlags& run) {
   flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
 }
 
-void add_train_flags(Flags& flags, TrainFlags& train) {
+void add_recipe_flags(Flags& flags, TrainFlags& train) {
   add_data_flags(flags, train.data);
   flags.word("augment", train.data.augment, "LIST",
       "change the images of training: shift=2,rotate=10,scale=10 (pixels, degrees, percent)",
       parse_augment);
   add_model_flags(flags, train.model);
   add_optimizer_flags(flags, train.optimizer);
+}
+
+void add_train_flags(Flags& flags, TrainFlags& train) {
+  add_recipe_flags(flags, train);
   add_mode_flags(flags, train.mode);
   add_run_flags(flags, train.run);
 }
@@ -340,7 +379,7 @@ void resolve(const Flags& flags, TrainFlags& train) {
 void resolve_step(const Flags& flags, TrainFlags& train) {
   OptimizerFlags& optimizer = train.optimizer;
   check_flags_of_model(flags, train.model);
-  check_momentum(flags, optimizer.optimizer);
+  check_flags_of_optimizer(flags, optimizer);
   if (train.model.model == "geglu") {
     std::vector<int64_t>& hidden = train.model.hidden;
     if (hidden == ModelFlags{}.hidden) hidden.resize(1);
@@ -352,6 +391,8 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
   const nn::OptimizerChoice& choice = nn::optimizer_named(optimizer.optimizer);
   if (!optimizer.lr) optimizer.lr = choice.lr;
   if (!optimizer.weight_decay) optimizer.weight_decay = choice.weight_decay;
+  if (optimizer.betas.empty() && choice.has_betas())
+    optimizer.betas.assign(choice.betas.begin(), choice.betas.end());
   if (optimizer.warmup.empty()) optimizer.warmup = optimizer.schedule == "onecycle" ? "20%" : "0";
   if (train.model.dtype == "tf32") {
     const Device device = choose_device(train.common->device).first;
@@ -375,20 +416,26 @@ namespace {
 // multiplies it fast. fast99: to 99 %, with a small convolutional net. best: what this program can
 // do.
 struct Preset {
-  const char *name, *flags;  // lines of a config
+  const char* name;
+  std::optional<double> seconds;  // of training, wanted on two quiet cores
+  const char* flags;              // lines of a config
 };
 constexpr Preset kPresets[] = {
-    {"fast98",
+    {"fast98", 0.5,
         "hidden=256,128 act=relu optimizer=adam schedule=onecycle lr=0.005 lr-warmup=20% "
         "label-smoothing=0.05 normalize=mnist batch-size=256 "
         "epochs=3 val=0 save-every=0 mode=fused target-acc=98"},
-    {"fast99",
+    {"fast99", 1.8,
         "model=lenet optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=4 val=0 save-every=0 mode=fused target-acc=99"},
-    {"best",
+    {"best", {},
         "model=cnn3 optimizer=adam schedule=onecycle lr=0.003 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=15 augment=\"shift=2,rotate=10,scale=10\" val=0 mode=fused "
         "target-acc=99.4"}};
+
+const Preset& preset_named(const std::string& name) {
+  return *std::ranges::find(kPresets, name, &Preset::name);
+}
 
 }  // namespace
 
@@ -398,14 +445,22 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
-std::string preset(const std::string& name, const CommonFlags& common) {
-  std::string config = cat("[train] ", std::ranges::find(kPresets, name, &Preset::name)->flags);
+std::optional<double> preset_seconds(const std::string& name) { return preset_named(name).seconds; }
+
+std::string preset(const std::string& name, const CommonFlags& common, const std::string& command) {
+  if (name.empty()) return "";
+  std::string config = cat("[", command, "] ", preset_named(name).flags);
   if (name == "fast98") {
     const Device device = choose_device(common.device).first;
     const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
     config += bf16 ? " dtype=bf16" : " dtype=f32";
   }
-  std::ranges::replace(config, ' ', '\n');
+  // A line for each; what is in quotes stays as it is.
+  bool quoted = false;
+  for (char& c : config) {
+    quoted ^= c == '"';
+    if (c == ' ' && !quoted) c = '\n';
+  }
   return config;
 }
 

@@ -58,6 +58,7 @@ struct OptimizerFlags {
   std::string optimizer = "adam";
   std::optional<double> lr;
   double momentum = 0.9;
+  std::vector<double> betas;  // two, or unset
   std::optional<double> weight_decay;
   std::string schedule = "constant";
   std::string warmup = "";  // steps, or a share of all with %
@@ -118,7 +119,11 @@ void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer);
 void add_optimizer_flag(Flags& flags, std::string& optimizer);  // --optimizer alone
 void add_step_flags(Flags& flags,
     OptimizerFlags& optimizer);  // those of the optimizer but for --epochs and --steps
+void add_mode_flag(Flags& flags, ModeFlags& mode);  // --mode alone
 void add_mode_flags(Flags& flags, ModeFlags& mode);
+void add_preset_flag(Flags& flags, RunFlags& run);
+void add_target_flag(Flags& flags, RunFlags& run);
+void add_recipe_flags(Flags& flags, TrainFlags& train);  // of data, model and optimizer
 void add_run_flags(Flags& flags, RunFlags& run);
 void add_train_flags(Flags& flags, TrainFlags& train);
 
@@ -127,9 +132,12 @@ void add_train_flags(Flags& flags, TrainFlags& train);
 void resolve(const Flags& flags, TrainFlags& train);
 void resolve_step(const Flags& flags, TrainFlags& train);  // the same without the flags of a whole
                                                            // run
-// The config of --preset NAME, of those that preset_names() lists.
-std::string preset(const std::string& name, const CommonFlags& common);
+// The config of --preset NAME, of those that preset_names() lists, for a command; "" of no name.
+std::string preset(
+    const std::string& name, const CommonFlags& common, const std::string& command = "train");
 std::vector<std::string> preset_names();
+// The training time that it is to keep on two quiet cores, where one is set.
+std::optional<double> preset_seconds(const std::string& name);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
 }  // namespace sinter::mnist

@@ -8,6 +8,7 @@ int main(int argc, char** argv) {
       "mnist: train a small network to read handwritten digits, and look at what it does.",
       SINTER_GIT_ID);
   sinter::mnist::add_train(app);
+  sinter::mnist::add_speedrun(app, SINTER_GIT_ID);
   sinter::mnist::add_eval(app);
   sinter::mnist::add_predict(app);
   sinter::mnist::add_compare(app);

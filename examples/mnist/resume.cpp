@@ -14,8 +14,8 @@ namespace {
 
 constexpr const char* kFixed[] = {"model", "hidden", "act", "dropout", "classes", "dtype", "val",
     "limit", "normalize", "augment", "batch-size", "accum", "optimizer", "seed"};
-constexpr const char* kSaid[] = {"lr", "momentum", "weight-decay", "schedule", "lr-warmup", "clip",
-    "label-smoothing", "eval-batch-size", "mode", "rules", "measure"};
+constexpr const char* kSaid[] = {"lr", "momentum", "betas", "weight-decay", "schedule", "lr-warmup",
+    "clip", "label-smoothing", "eval-batch-size", "mode", "rules", "measure"};
 constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit-batch"};
 
 std::string said_of(const Flag& flag) {

@@ -292,7 +292,7 @@ Evaluation Run::evaluate_on(const Split& split) {
 // that was cut off between goes on with the lines it should have. What no plan asked for, a save on
 // a signal, is not noted.
 void Run::save_weights(const char* name) {
-  if (!ranks.first()) return;
+  if (!folder || !ranks.first()) return;
   log->add({{"step", at().step}, {"saved", name}});
   save_model(folder->file(name), trainer->model(), config);
   link_once();
@@ -300,6 +300,7 @@ void Run::save_weights(const char* name) {
 
 void Run::save_all(bool planned) {
   check_finite(trainer->state());
+  if (!folder) return;
   if (planned) log->add({{"step", at().step}, {"saved", kLastFile}});
   at().events = log->events();
   trainer->save(folder->file(kLastFile), config);

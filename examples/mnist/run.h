@@ -1,7 +1,8 @@
 // A training run: what it trains, on what, where it is, and what of it is in its folder; the
 // profile of its steps, its loop and its report.
 //
-// Made by `mnist train` (train.cpp). Nothing is written before take_folder(). One thread.
+// Made by `mnist train` (train.cpp) and `mnist speedrun`. Nothing is written before take_folder().
+// One thread.
 #pragma once
 
 #include "examples/cli/progress.h"
@@ -41,9 +42,12 @@ struct Run {
   // Locks the folder and begins its log; a resumed run goes on where its checkpoint is. The folder
   // is locked before anything in it is believed.
   void take_folder();
+  // In its place: nothing is written.
+  void go_without_folder() { log.emplace("", 0, 0); }
   // model or best: the weights alone.
   void save_weights(const char* name);
-  // last: all that --resume needs. `planned`: a flag asked for it, rather than a signal.
+  // last: all that --resume needs. `planned`: a flag asked for it, rather than a signal. Without a
+  // folder neither is written.
   void save_all(bool planned);
 
   Evaluation evaluate_on(const Split& split);

@@ -88,9 +88,7 @@ void add_train(App& app) {
       "train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   command.many_processes = true;
   add_train_flags(command.flags, flags);
-  command.preset = [&app] {
-    return flags.run.preset.empty() ? "" : preset(flags.run.preset, app.common());
-  };
+  command.preset = [&app] { return preset(flags.run.preset, app.common()); };
   static std::optional<Resumed> resumed;
   command.check = [&command] {
     if (flags.run.resume.empty()) {

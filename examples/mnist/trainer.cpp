@@ -13,7 +13,8 @@ std::unique_ptr<nn::Optimizer> make_optimizer(
     const OptimizerFlags& flags, const nn::Module& model) {
   const nn::OptimizerChoice& choice = nn::optimizer_named(flags.optimizer);
   return choice.make(model.named_parameters(), flags.lr.value(),
-      flags.weight_decay.value_or(choice.weight_decay), flags.momentum);
+      flags.weight_decay.value_or(choice.weight_decay), flags.momentum,
+      flags.betas.empty() ? choice.betas : nn::Betas{flags.betas[0], flags.betas[1]});
 }
 
 std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {

@@ -33,7 +33,7 @@ MASKS = [
     (r"\d{8}-\d{6}\S*", "RUN"),                                  # a run's folder
     (r"/tmp/\S*?(?=/runs|/\.cache)|/home/ada", "HOME"),
     (r"^(device +cpu).*", r"\1"),
-    (r"^(?:ok|note) +(version|build|isa|products|zlib|libpng|threads|ranks|nccl|cuda|simt) .*", r"\1"),
+    (r"^(?:ok|note) +(version|build|bf16|products|zlib|libpng|threads|ranks|nccl|cuda|simt) .*", r"\1"),
     (r"(confused most:|ready:|then) .*", r"\1"),
     (r"^(worst|item \d+) .*", r"item"),
     (r"\d+ threads?", "threads"),

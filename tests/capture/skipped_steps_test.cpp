@@ -48,8 +48,9 @@ struct Options {
   DType dtype = DType::f64;
   Device device = kCpu;
   const char* rules = nullptr;  // of a captured step
+  nn::Betas betas{0.9, 0.999};
 };
-constexpr double kAdamLr = 0.1, kBeta1 = 0.9, kBeta2 = 0.999, kAdamEps = 1e-8;
+constexpr double kAdamLr = 0.1, kAdamEps = 1e-8;
 
 Tensor values(const Shape& shape, uint64_t seed) { return sample_tensor(shape, seed, 0.5, 1.5); }
 // x, and of each branch what its results are multiplied by: the gradient of the weight is then
@@ -67,13 +68,8 @@ class Trained {
       p.set_requires_grad(true).autograd().name = cat("p", i);
       params_.push_back({cat("p", i), p});
     }
-    if (o.decoupled) {
-      optimizer_ = std::make_unique<nn::AdamW>(
-          params_, nn::AdamWOptions{.lr = kAdamLr, .weight_decay = o.weight_decay});
-    } else {
-      optimizer_ = std::make_unique<nn::Adam>(
-          params_, nn::AdamOptions{.lr = kAdamLr, .weight_decay = o.weight_decay});
-    }
+    optimizer_ = nn::optimizer_named(o.decoupled ? "adamw" : "adam")
+                     .make(params_, kAdamLr, o.weight_decay, 0, o.betas);
     if (o.rules)
       step_.emplace([this](const Tensors& in) { return run(in); },
           capture::StepOptions{.rules = capture::RuleSet(o.rules),
@@ -141,6 +137,7 @@ class Trained {
 
 // torch.optim.Adam and AdamW, from their documentation.
 std::vector<double> by_formula(const Pattern& pattern, const Options& o) {
+  const auto [beta1, beta2] = o.betas;
   std::vector<double> all;
   for (size_t i = 0; i < kParameters; ++i) {
     std::vector<double> p = values(kShapes[i], i + 1).to_vector<double>(), m(p.size()), v(p.size());
@@ -162,10 +159,10 @@ std::vector<double> by_formula(const Pattern& pattern, const Options& o) {
         } else {
           g += o.weight_decay * p[k];
         }
-        m[k] = kBeta1 * m[k] + (1 - kBeta1) * g;
-        v[k] = kBeta2 * v[k] + (1 - kBeta2) * g * g;
-        p[k] -= kAdamLr / (1 - std::pow(kBeta1, t)) * m[k] /
-                (std::sqrt(v[k] / (1 - std::pow(kBeta2, t))) + kAdamEps);
+        m[k] = beta1 * m[k] + (1 - beta1) * g;
+        v[k] = beta2 * v[k] + (1 - beta2) * g * g;
+        p[k] -= kAdamLr / (1 - std::pow(beta1, t)) * m[k] /
+                (std::sqrt(v[k] / (1 - std::pow(beta2, t))) + kAdamEps);
       }
     }
     all.insert(all.end(), p.begin(), p.end());
@@ -174,7 +171,8 @@ std::vector<double> by_formula(const Pattern& pattern, const Options& o) {
 }
 
 // Nothing cancels: all gradients are above 0. So a step, which is about lr long, is off by some 16
-// roundings of its type and, as 1 - beta2 is 1/1000, by 1000 of f64; a weight, below 2, by 2.
+// roundings of its type and, as 1 - beta2 is 1/1000 or more, by 1000 of f64; a weight, below 2,
+// by 2.
 double bound(const Pattern& pattern, DType dtype) {
   const double unit = dtype == DType::f64 ? 0x1p-53 : 0x1p-24;
   return double(pattern.steps()) * (kAdamLr * (16 * unit + 1000 * 0x1p-53) + 2 * 2 * unit);
@@ -212,11 +210,15 @@ TEST(SkippedSteps, AreNoneForTheParameterAsInTorch) {
     }
   }
   expect_as_torch({.weight_decay = 0.1});
+  for (const char* rules : {kUncaptured, "none", kListed, "all"})
+    expect_as_torch({.dtype = DType::f32, .rules = rules, .betas = {0.7, 0.9}});
 }
 TEST(SkippedStepsSimt, AreNoneForTheParameterAsInTorch) {
   for (const char* rules : {kUncaptured, "none", kListed, "all"})
     expect_as_torch({.dtype = DType::f32, .device = kSimt, .rules = rules});
   expect_as_torch({.decoupled = true, .weight_decay = 0.1, .device = kSimt, .rules = "all"});
+  for (const char* rules : {kListed, "all"})
+    expect_as_torch({.dtype = DType::f32, .device = kSimt, .rules = rules, .betas = {0.7, 0.9}});
 }
 
 // Where all have a gradient nothing is launched for it, and one launch where some have none.

@@ -46,7 +46,7 @@ struct Training {
     net.to(o.device);
     const nn::OptimizerChoice& choice = nn::optimizer_named(o.optimizer);
     optimizer = choice.make(net.named_parameters(), o.optimizer == "sgd" ? 0.05 : 0.002,
-        choice.weight_decay, o.momentum);
+        choice.weight_decay, o.momentum, choice.betas);
     trainer.emplace(net, *optimizer, TrainerOptions{.fused = false, .clip = o.clip});
   }
 

@@ -59,8 +59,9 @@ class TrainingRun {
     }
     net_.to(run.device);
     manual_seed(7);
-    optimizer_ = nn::optimizer_named(run.optimizer)
-                     .make(net_.named_parameters(), run.optimizer == "adam" ? 0.002 : 0.05, 0, 0);
+    const nn::OptimizerChoice& choice = nn::optimizer_named(run.optimizer);
+    optimizer_ = choice.make(
+        net_.named_parameters(), run.optimizer == "adam" ? 0.002 : 0.05, 0, 0, choice.betas);
     trainer_.emplace(net_, *optimizer_,
         TrainerOptions{.loss = nn::CrossEntropyLoss{0.1},
             .fused = run.fused,

@@ -256,6 +256,7 @@ TEST(MnistConfig, EveryCommandPrintsAConfigThatComesBack) {
       {"train", {"--seed", "3", "--mode", "fused", "--rules=-weight_grad_update", "--clip", "0.5"}},
       {"eval", {"--worst", "2", "--confusion"}}, {"predict", {"--top", "2"}},
       {"compare", {"--steps", "7", "--accum", "2"}},
+      {"speedrun", {"--seeds", "3", "--betas", "0.7,0.9"}},
       {"bench", {"--batch", "1,8", "--hidden", "8,16"}}, {"data", {"--train", "77"}},
       {"doctor", {"--threads", "2"}}};
   for (const auto& [command, flags] : all) {
@@ -463,8 +464,8 @@ TEST(MnistStreams, WithoutStdoutNothingElseIsWrittenTo) {
 
 TEST(MnistStreams, HelpFitsEightyColumns) {
   const Program program;
-  for (const Words& words : {Words{}, {"train"}, {"eval"}, {"predict"}, {"compare"}, {"bench"},
-           {"diff"}, {"calibrate"}, {"explain"}, {"data"}, {"doctor"}}) {
+  for (const Words& words : {Words{}, {"train"}, {"speedrun"}, {"eval"}, {"predict"}, {"compare"},
+           {"bench"}, {"diff"}, {"calibrate"}, {"explain"}, {"data"}, {"doctor"}}) {
     const Result r = program.run(words + Words{"--help"});
     EXPECT_EQ(r.status, 0);
     std::istringstream lines(r.out);

@@ -320,7 +320,8 @@ void check_updates(const char* name, double unit) {
   const std::vector<double> gradients{0.1, -0.05, 1e-4, -1e-5};
   Tensor w = Tensor::from(std::vector<double>{0.5, 0.25, -0.5, 0.125}, {4});
   w.set_requires_grad(true);
-  const auto optimizer = nn::optimizer_named(name).make({{"w", w}}, kLr, 0, 0);
+  const nn::OptimizerChoice& choice = nn::optimizer_named(name);
+  const auto optimizer = choice.make({{"w", w}}, kLr, 0, 0, choice.betas);
   const Tensor g = Tensor::from(gradients, {4}), eager = optimizer->after_step(0, g);
   const auto share = [&](const std::vector<double>& steps) {
     std::vector<double> fused = w.to_vector<double>();

@@ -113,8 +113,8 @@ TEST(Checkpoint, GoesOnToTheBitByEveryOptimizer) {
       train(model, optimizer, {4, 6}, n);
     };
     Mlp straight({6, 8, 3}), other({6, 8, 3});
-    const auto a = choice.make(straight.named_parameters(), 0.01, 0.1, 0.9),
-               b = choice.make(other.named_parameters(), 0.01, 0.1, 0.9);
+    const auto a = choice.make(straight.named_parameters(), 0.01, 0.1, 0.9, {0.7, 0.9}),
+               b = choice.make(other.named_parameters(), 0.01, 0.1, 0.9, {0.7, 0.9});
     run(straight, *a, 3);
     save_checkpoint(dir.file("a"), straight, *a, "", some_state());
     run(straight, *a, 3);

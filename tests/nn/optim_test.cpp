@@ -141,8 +141,8 @@ TEST(Optim, AreMadeByName) {
       optimizer_names(), (std::vector<std::string>{"sgd", "adam", "adamw", "rmsprop", "lion"}));
   for (const OptimizerChoice& choice : optimizers()) {
     const NamedTensors params = two_parameters();
-    const auto optimizer =
-        optimizer_named(choice.name).make(params, choice.lr, choice.weight_decay, 0.9);
+    const auto optimizer = optimizer_named(choice.name)
+                               .make(params, choice.lr, choice.weight_decay, 0.9, choice.betas);
     EXPECT_EQ(optimizer->lr(), choice.lr);
     params[0].tensor.autograd().grad = gradient(0, 1, {3, 4});
     const Tensor after = optimizer->after_step(0, params[0].tensor.grad());

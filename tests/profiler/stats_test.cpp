@@ -35,6 +35,25 @@ TEST(Stats, IntervalHoldsTheMedianAndRepeats) {
   EXPECT_EQ(a.high, b.high);
 }
 
+// t of 2, 10 and 30 samples: 12.7062, 2.26216, 2.04523, as tables have it.
+TEST(Stats, MeansHaveStudentsInterval) {
+  for (const auto& [n, t] : {std::pair{2, 12.7062}, {10, 2.26216}, {30, 2.04523}}) {
+    std::vector<double> samples;
+    double squares = 0;
+    for (int i = 0; i < n; ++i) {
+      samples.push_back(5 + i);
+      squares += std::pow(i - (n - 1) / 2.0, 2);
+    }
+    const Estimate e = mean_interval(samples);
+    const double half = t * std::sqrt(squares / (n - 1) / n);
+    EXPECT_DOUBLE_EQ(e.value, 5 + (n - 1) / 2.0);
+    EXPECT_NEAR(e.high - e.value, half, 1e-3 * half);
+    EXPECT_NEAR(e.value - e.low, half, 1e-3 * half);
+    EXPECT_TRUE(e.has_interval);
+  }
+  EXPECT_FALSE(mean_interval(std::vector<double>{3}).has_interval);
+}
+
 TEST(Stats, RatioInvertsAndEqualRunsShowNothing) {
   for (size_t n : {6u, 9u, 10u}) {
     std::vector<double> a, b;
