@@ -6,7 +6,7 @@
 //   const measure::Inspection opened(*step.captured(), inputs);
 //   write_file("step.html", opened.page());
 //
-// Used by `mnist inspect`; docs/INSPECT.md walks through a page. One thread; nothing of the step,
+// Used by `mnist inspect`; docs/GUIDE.md walks through a page. One thread; nothing of the step,
 // its model or its optimizer changes.
 #pragma once
 

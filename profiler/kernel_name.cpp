@@ -39,7 +39,7 @@ constexpr Maker kMakers[] = {
         true},
     {"flash_|pytorch_flash::", "FlashAttention", "_ ,<>:()*&", "FlashAttention's sources"},
     {"\\[?(?:CUDA m|M)em(?:cpy|set)", "the CUDA runtime", " ()[]", "CUPTI's kinds of activities"},
-    {"sinter::|(?:[a-z0-9]+_)+(?:mma|ffma)_\\d", "Sinter", kPunctuation, "docs/DESIGN.md"},
+    {"sinter::|(?:[a-z0-9]+_)+(?:mma|ffma)_\\d", "Sinter", kPunctuation, "docs/TOUR.md"},
 };
 
 // A token, a regular expression, and what it says, with $1 for what its first group holds.

@@ -88,14 +88,15 @@ json.dump(rows, open(a.json, "w"))
 END_STUB
 cp "$work"/peers/torch_{mlp,cnn}.py
 
-# run_report BROKEN STATUS: no other program is in the path, no git.
+# run_report BROKEN STATUS [FLAG..]: no other program is in the path, no git.
 run_report() {
-  local status=0
+  local status=0 broken=$1 wanted=$2
+  shift 2
   : >"$work/calls"
-  BROKEN=$1 PATH=$work/path "$python" "$source/scripts/gpu_report" --device simt \
+  BROKEN=$broken PATH=$work/path "$python" "$source/scripts/gpu_report" --device simt \
     --out "$work/out" --bin "$work/bin" --peers "$work/peers" --python "$work/python" \
-    >"$work/said" 2>&1 || status=$?
-  [[ $status == "$2" ]] || { cat "$work/said"; echo "exit status $status, not $2"; exit 1; }
+    "$@" >"$work/said" 2>&1 || status=$?
+  [[ $status == "$wanted" ]] || { cat "$work/said"; echo "exit status $status, not $wanted"; exit 1; }
 }
 
 run_report 1 1
@@ -141,3 +142,19 @@ for words in ("card Stub", "op linear_act, us 1.2, choice own", "  long 45.0",
               "fused, against the best of torch: ", "tuned-graph: ", "; goal 16 us, 3x"):
     assert words in text, (words, text)
 END_CHECK
+
+# --posts: the commands of docs/POSTS.md, and its column.
+for program in bash grep head tail sed env mktemp; do
+  ln -s "$(command -v $program)" "$work/path/$program"
+done
+for program in 01_tensor 03_linear; do ln -s "$programs/$program" "$work/bin"; done
+run_report '' 0 --posts
+if grep -q 'not filled yet' "$work/out/POSTS.md"; then
+  echo "the card is not named in POSTS.md"
+  exit 1
+fi
+grep -E '^\| [0-9]\.[0-9]+ \| .*--device cpu' "$work/out/POSTS.md" >"$work/rows"
+if grep 'not measured yet' "$work/rows"; then
+  echo "the rows above are not filled in"
+  exit 1
+fi

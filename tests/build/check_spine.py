@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_spine.py ROOT [--table] | --self-test: the spine is no longer than it may be, and
-docs/TOUR.md says how long.
+docs/TOUR.md and README.md say how long.
 
 The spine is what the framework *is*: every file of core, autograd, capture, nn and ops that no line
 of EXCLUDED names. So a new file is spine by itself. Counted are code lines, those that are neither
@@ -71,6 +71,8 @@ def faults_of(root, limit=LIMIT):
     tour = (root / "docs/TOUR.md").read_text().split("## The spine", 1)[-1].split("\n## ")[0]
     if f"at most {limit:,} code lines" not in " ".join(tour.split()):
         yield f"docs/TOUR.md: The spine does not say: at most {limit:,} code lines"
+    if f"at most {limit:,} code lines" not in " ".join((root / "README.md").read_text().split()):
+        yield f"README.md does not say: at most {limit:,} code lines"
     rows = dict(re.findall(r"^\| `(\w+)/` \| ([\d,]+) \|", tour, re.M))
     for folder in FOLDERS:
         lines = sum(n for name, n in counts.items() if name.startswith(folder + "/"))
@@ -111,6 +113,7 @@ def self_test():
         write("data/a.h", "int a;\n" * 50)
         rows = "".join(f"| `{name}/` | 2 | x |\n" for name in FOLDERS)
         write("docs/TOUR.md", f"# Tour\n## The spine\nat most 10 code lines\n{rows}\n## Next\n")
+        write("README.md", "at most 10\ncode lines\n")
         assert said() == "", said()
         write("nn/new.cpp", "int c;\n")  # spine by itself
         assert "the spine has 11 code lines, at most 10" in said(), said()

@@ -144,7 +144,7 @@ constexpr const char* kConv = "conv 3 3 pad 1; relu; pool 2; conv 4 3; gelu; fla
 constexpr const char* kBatchNorm =
     "conv 3 3; batchnorm; relu; pool 2; conv 4 2; batchnorm; silu; flatten; linear 4";
 
-// f32 and f64: other orders of sums of some hundred terms, from equal states (docs/DESIGN.md).
+// f32 and f64: other orders of sums of some hundred terms, from equal states (docs/TOUR.md).
 // bf16: fused and eager differ in up to 16 roundings of u = 2^-8, which is 2 sqrt(16) u by the
 // reckoning of bf16_gradients_test.cpp. The eps of Adam and RMSprop is near the gradients, so that
 // their updates are no signs of them.
