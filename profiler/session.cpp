@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/device/compiled_kernels.h"
+#include "core/device/simt.h"
 #include "core/error.h"
 #include "profiler/buffers.h"
 #include "profiler/device_trace.h"
@@ -55,6 +57,9 @@ Session::Session(Options options) : options_(std::move(options)) {
     if (options_.device.type == Device::Type::cuda && !options_.timer)
       own_timer_ = cuda::make_timer(report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
+    if (timer_) report_.card = timer_->card();
+    // The emulator stands for a card of compute capability 9.0.
+    if (options_.device.type == Device::Type::simt) report_.card = {90, simt::multiprocessors()};
     detail::install_hook(allocator_, timer_);
     // Now, so that a schedule without warm-up allocates nothing in its window.
     detail::thread_buffer()->prepare(epoch_);
@@ -218,6 +223,17 @@ void Session::step() {
   enter(phase_of(seen_));
 }
 
+// Of what nvcc made of the kernels that the emulator ran.
+void Session::add_registers() {
+  const auto compiled = compiled_registers(report_.card.capability);
+  for (Trace& trace : report_.traces) {
+    for (LaunchRecord& launch : trace.launches) {
+      const auto found = compiled.find(launch.kernel.view());
+      if (found != compiled.end()) launch.footprint.registers = found->second;
+    }
+  }
+}
+
 Report Session::finish() {
   SINTER_CHECK(is_current(), state,
       "profiler: finish(): this session is over: finish() was called already, or this process is a "
@@ -252,6 +268,7 @@ Report Session::finish() {
         options_.records_per_thread, " per thread, for one turn of the schedule)"));
   }
   report_.dropped += dropped;
+  if (options_.device.type == Device::Type::simt) add_registers();
   report_.evaluate();
   return std::move(report_);
 }

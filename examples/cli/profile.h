@@ -32,8 +32,9 @@ struct ViewFlags {
   bool guess = false;
   std::string expect, fail_on;
 };
-// Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module --guess
-// --expect --fail-on; all checked at once.
+// Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module
+// --columns
+// --guess --expect --fail-on; all checked at once.
 void add_view_flags(Flags& flags, ViewFlags& view);
 
 struct ExportFlags {
