@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "core/device/compiled_kernels.h"
@@ -226,10 +227,13 @@ void Session::step() {
 // Of what nvcc made of the kernels that the emulator ran.
 void Session::add_registers() {
   const auto compiled = compiled_registers(report_.card.capability);
+  std::map<const char*, std::optional<int>> registers;  // of those that were launched
   for (Trace& trace : report_.traces) {
     for (LaunchRecord& launch : trace.launches) {
-      const auto found = compiled.find(launch.kernel.view());
-      if (found != compiled.end()) launch.footprint.registers = found->second;
+      const auto [of, is_new] = registers.try_emplace(launch.kernel.c_str());
+      const auto found = is_new ? compiled.find(kernel_key(launch.kernel.c_str())) : compiled.end();
+      if (found != compiled.end()) of->second = found->second;
+      launch.footprint.registers = of->second;
     }
   }
 }

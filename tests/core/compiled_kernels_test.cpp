@@ -31,13 +31,26 @@ TEST(CompiledKernels, RegistersAreThoseOfTheCard) {
   folder.write("ops/a.cu/ptxas.log", std::string(kLog));
   folder.write("ops/a.cu/other.log",
       std::string("Compiling entry function '_Z1gv' for 'sm_90a'\nUsed 9 registers\n"));
-  using Registers = std::map<std::string, int, std::less<>>;
+  using Registers = std::map<std::string, int>;
   EXPECT_EQ(
       compiled_registers(90, folder.file("")), (Registers{{"sums<float>", 22}, {"last", 16}}));
   EXPECT_EQ(compiled_registers(80, folder.file("")),
       (Registers{{"sums<float>", 24}, {"sums<double>", 40}}));
   EXPECT_TRUE(compiled_registers(100, folder.file("")).empty());
   EXPECT_TRUE(compiled_registers(90, folder.file("none")).empty());
+}
+
+TEST(CompiledKernels, NamesOfBothCompilersMeet) {
+  const char* want = "f<2,4,-1,unsignedchar,long,unsignedlong,G<float>>";
+  EXPECT_EQ(kernel_key("f<Layout::either, 4u, -1, unsigned char, long int, long unsigned int, "
+                       "a::G<const float>>"),
+      want);
+  EXPECT_EQ(kernel_key("f<(a::Layout)2, (unsigned int)4, (int)-1, unsigned char, long, unsigned "
+                       "long, a::G<float const>>"),
+      want);
+  EXPECT_EQ(kernel_key_of_symbol(
+                "_ZN6sinter7on_cuda14accumulate_vecIfNS_4bf16EEEvlNS0_5InOutIT_EENS0_2InIT0_EE"),
+      "accumulate_vec<float,bf16>");
 }
 
 TEST(CompiledKernels, ANameThatIsNoneStays) {

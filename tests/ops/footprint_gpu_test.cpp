@@ -15,12 +15,13 @@ TEST_F(FootprintGpu, RegistersAreThoseThatPtxasSaid) {
   const Tensor x = Tensor::full({256, 512}, 0.5, DType::f32, test::kCuda);
   for (; !session.done(); session.step()) softmax(gelu(log_softmax(x)));
   const profiler::Profile profile = session.finish().profile();
-  if (profile.source != profiler::Source::cupti) GTEST_SKIP() << profile.source_why;
+  if (profile.source != profiler::Source::cupti)
+    GTEST_SKIP() << "CUPTI keeps no records here: " << profile.source_why;
   const auto compiled = compiled_registers(profile.card.capability);
-  if (compiled.empty()) GTEST_SKIP() << "no code of the build's for " << profile.card.capability;
+  if (compiled.empty()) GTEST_SKIP() << "no machine code for this card in this build";
   int found = 0;
   for (const profiler::KernelSum& kernel : profile.kernels) {
-    const auto said = compiled.find(kernel.name);
+    const auto said = compiled.find(kernel_key(kernel.name));
     if (said == compiled.end()) continue;
     ++found;
     ASSERT_TRUE(kernel.footprint) << kernel.name;

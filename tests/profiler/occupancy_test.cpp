@@ -129,8 +129,8 @@ TEST(Occupancy, AgreesWithTheToolkitsCalculator) {
     card.sharedMemPerBlockOptin = size_t(kind.most_of_block) << 10;
     card.reservedSharedMemPerBlock = 1024;
     for (int threads = 1; threads <= 1024; threads += threads % 32 == 0 ? 1 : 31) {
-      for (int registers = 1; registers <= 255; registers += 2) {
-        for (int shared = 0; shared <= kind.most_of_block << 10; shared += 1999) {
+      for (int registers = 1; registers <= 255; registers += 3) {
+        for (int shared = 0; shared <= kind.most_of_block << 10; shared += 7919) {
           cudaOccFuncAttributes kernel;
           kernel.maxThreadsPerBlock = 1024;
           kernel.numRegs = registers;
