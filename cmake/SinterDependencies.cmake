@@ -55,7 +55,8 @@ target_compile_options(sinter_flags INTERFACE
 if(SINTER_HAS_CUDA)
   target_compile_definitions(sinter_flags INTERFACE SINTER_HAS_CUDA=1
                              $<$<BOOL:${CUDNN_INCLUDE_DIR}>:SINTER_HAS_CUDNN=1>
-                             SINTER_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}")
+                             SINTER_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}"
+                             SINTER_PTX_FOLDER="${PROJECT_BINARY_DIR}/ptx")
   target_include_directories(sinter_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 if(SINTER_NATIVE)

@@ -1,6 +1,6 @@
 // JSON out of, and into, any struct that states its fields (core/fields.h): numbers, texts, truth
-// values, Device, enumerations by name, and vectors, sets, pairs, optionals (nothing is null) and
-// structs of them. Out, each is a value of Json:
+// values, Device, enumerations by name, and vectors, sets, pairs, arrays, optionals (nothing is
+// null) and structs of them. Out, each is a value of Json:
 //
 //   const std::string text = json_text({{"schema", "sinter.roofs/1"}, {"rows", table.rows}});
 //   read_json(parsed["rows"], table.rows, "table.rows");
@@ -87,10 +87,15 @@ template <class T> void read_json(const Json& from, T& value, const std::string&
       read_json(from[i], item, cat(where, "[", i, "]"));
       value.insert(value.end(), std::move(item));
     }
-  } else if constexpr (requires { value.second; }) {
-    want(from.is_array() && from.size() == 2, "an array of 2");
-    read_json(from[0], value.first, where + "[0]");
-    read_json(from[1], value.second, where + "[1]");
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    want(from.is_array() && from.size() == std::tuple_size_v<T>,
+        cat("an array of ", std::tuple_size_v<T>));
+    size_t i = 0;
+    const auto read = [&](auto& item) {
+      read_json(from[i], item, cat(where, "[", i, "]"));
+      ++i;
+    };
+    std::apply([&](auto&... items) { (read(items), ...); }, value);
   } else if constexpr (NamedEnum<T>) {
     const auto& names = names_in(value);
     const auto found = std::ranges::find(names, from.is_string() ? from.get<std::string>() : "");

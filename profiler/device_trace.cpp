@@ -11,6 +11,15 @@ namespace sinter::profiler {
 namespace detail {
 namespace {
 
+// As it is launched. What is shared is all asked for at the launch (core/device/kernel.h); of
+// registers a launch does not tell.
+Footprint footprint_of(const LaunchShape& shape) {
+  return {.grid = {int(shape.grid.x), int(shape.grid.y), int(shape.grid.z)},
+      .block = {shape.block, 1, 1},
+      .static_shared = 0,
+      .dynamic_shared = int(shape.shared_bytes)};
+}
+
 class Hook final : public LaunchHook {
  public:
   void before(DeviceCall& call) noexcept override {
@@ -39,6 +48,7 @@ class Hook final : public LaunchHook {
     try {
       launch.kernel = intern(call.name);
     } catch (const std::bad_alloc&) {}
+    if (call.shape) launch.footprint = footprint_of(*call.shape);
     DeviceTimer* timer = timer_.load(std::memory_order_acquire);
     if (call.device == Device::Type::simt) {
       launch.source = Source::emul;
@@ -106,11 +116,19 @@ class Recorded {
       launch.dev_t0 = ran[0].begin;
       launch.dev_t1 = ran[0].end;
       if (launch.kind == LaunchKind::kernel) launch.launches = ran[0].kernels;
+      take_kernel(launch, ran[0]);
     } else {
       launch.source = Source::none;
     }
     out_.push_back(launch);
     if (is_graph) add_nodes(launch, ran);
+  }
+
+  // A kernel of ours keeps its name; a library's call and a node get that of what ran.
+  static void take_kernel(LaunchRecord& launch, const Ran& ran) {
+    if (!ran.footprint.has_shape()) return;
+    if (!launch.footprint.has_shape()) launch.kernel = intern(ran.kernel);
+    launch.footprint = ran.footprint;
   }
 
   // Empty where it was made in the active steps of no turn.
@@ -136,6 +154,7 @@ class Recorded {
       node.dev_t0 = r.begin;
       node.dev_t1 = r.end;
       if (r.kernels > 0) node.source = Source::cupti;
+      take_kernel(node, r);
       const auto lane = std::find_if(lanes.begin(), lanes.end(), [&](const auto& others) {
         return std::none_of(others.begin(), others.end(),
             [&](const Ran* o) { return o->begin < r.end && r.begin < o->end; });

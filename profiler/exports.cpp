@@ -10,6 +10,7 @@
 
 #include "core/atomic_file.h"
 #include "core/json.h"
+#include "profiler/kernel_name.h"
 #include "profiler/trace.h"
 
 namespace sinter {
@@ -52,7 +53,7 @@ std::string packed(const std::string& text) {
 Json page_json(const StepCalls& calls) {
   Json slices = Json::array();
   for (const StepCalls::Slice& s : calls.slices)
-    slices.push_back({s.lane, s.depth, s.t0, s.ns, s.name});
+    slices.push_back({s.lane, s.depth, s.t0, s.ns, s.name, s.kernel});
   return {{"step", calls.step}, {"ns", calls.ns}, {"end", calls.end}, {"lanes", calls.lanes},
       {"slices", std::move(slices)}, {"left_out", calls.left_out}};
 }
@@ -92,10 +93,16 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
 std::string html_report(const HtmlParts& parts) {
   Json data = {{"title", parts.title}, {"command", parts.command}, {"profiles", Json::array()},
       {"folded", Json::array()}, {"timelines", Json::array()}, {"comparison", Json()},
-      {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)}};
+      {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)},
+      {"names", Json::object()}};  // of kernels, read aloud
   if (parts.comparison) data["comparison"] = *parts.comparison;
   for (const Report& report : parts.reports) {
-    data["profiles"].push_back(profile_of(report, parts.run));
+    const Profile profile = profile_of(report, parts.run);
+    data["profiles"].push_back(profile);
+    for (const KernelSum& kernel : profile.kernels) {
+      if (const auto read = read_kernel_name(kernel.name))
+        data["names"][kernel.name] = read->text();
+    }
     if (report.device.type == Device::Type::simt) continue;  // its times mean nothing
     data["folded"].push_back(folded_stacks(report));
     data["timelines"].push_back(page_json(report.typical_step()));

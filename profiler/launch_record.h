@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/device/footprint.h"
 #include "profiler/names.h"
 
 namespace sinter::profiler {
@@ -28,7 +29,7 @@ struct LaunchRecord {
   int64_t api_t0 = 0, api_t1 = 0;  // the host's call
   // On the device, on the host's axis; cpu: the call itself. Both 0: not measured
   int64_t dev_t0 = 0, dev_t1 = 0;
-  StaticName kernel;  // cpu: empty
+  StaticName kernel;  // its name; cpu: empty
   // Innermost open scope, an index into the same piece of the same thread's records; -1: none
   int32_t record = -1;
   uint32_t step = 0;        // number of the step that was going on
@@ -38,6 +39,7 @@ struct LaunchRecord {
   int32_t launches = 1;     // kernels it stands for; 0: a library's, unknown, at least one
   LaunchKind kind = LaunchKind::kernel;
   Source source = Source::none;
+  Footprint footprint{};  // of a kernel, as far as it is known
 
   int64_t device_ns() const { return dev_t1 - dev_t0; }
   // What is counted for it.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
 
 #include "core/error.h"
 #include "core/numbers.h"
@@ -16,24 +15,16 @@
 namespace sinter::profiler {
 namespace {
 
-// Launches by their own names, the longest first, and the host time of launching whole graphs.
+// All launches, and the host time of launching whole graphs.
 void add_launches(const Report& report, Profile& out) {
-  std::map<std::tuple<std::string_view, LaunchKind, Source>, KernelSum> found;
   for (const Trace& trace : report.traces) {
     for (const LaunchRecord& l : trace.launches) {
       if (!report.counts(trace, l)) continue;
       if (l.kind == LaunchKind::graph) out.replay_ns += l.api_t1 - l.api_t0;
-      if (l.kind == LaunchKind::graph || l.kernel.view().empty()) continue;
-      KernelSum& sum = found[{l.kernel, l.kind, l.source}];
-      sum.launches += l.at_least();
-      sum.ns += l.device_ns();
+      report.add_launch(out.kernels, l);
     }
   }
-  for (auto& [key, sum] : found) {
-    std::tie(sum.name, sum.kind, sum.source) = key;
-    out.kernels.push_back(std::move(sum));
-  }
-  std::ranges::stable_sort(out.kernels, std::greater(), &KernelSum::ns);
+  sort_kernels(out.kernels);
 }
 
 // The emulator's times mean nothing: none leaves the report.

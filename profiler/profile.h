@@ -14,6 +14,7 @@
 #include "core/device/device.h"
 #include "profiler/launch_record.h"
 #include "profiler/memory_use.h"
+#include "profiler/occupancy.h"
 #include "profiler/roofs.h"
 #include "profiler/scope.h"
 #include "profiler/stats.h"
@@ -51,6 +52,17 @@ struct StepSample {
       api_calls, copies, allocs, newer(profiler_ns))
 };
 
+// A copy, a fill, or a kernel by its own name and footprint.
+struct KernelSum {
+  std::string name{};
+  LaunchKind kind = LaunchKind::kernel;
+  Source source = Source::none;
+  int64_t launches = 0, ns = 0;
+  std::optional<Footprint> footprint{};  // as far as it is known
+  std::optional<Occupancy> occupancy{};  // where all that it takes to say is known
+  SINTER_FIELD_LIST(name, kind, source, launches, ns, newer(footprint), newer(occupancy))
+};
+
 // All calls of one op name and role (and shapes, if asked), or of one name among the scopes of
 // another kind. Ops of role data are rows of kind data.
 struct Row {
@@ -60,6 +72,7 @@ struct Row {
   std::string made_of{};  // of a replayed fused op: "linear + relu"
   // Where it is known: the rows of the eager profile that a fused op stands for, see join.h.
   std::vector<int> origin{};
+  std::vector<KernelSum> kernels{};  // that it launched, the longest first; cpu: none
   int64_t calls = 0, launches = 0;
   int64_t untimed = 0;   // launches without a device time
   int64_t unproved = 0;  // library calls that may have launched several kernels
@@ -104,7 +117,7 @@ struct Row {
                              device_ns = ns.value_or(0);
                            })),
       pred_ns, roof, newer(memory), written(in_table()), newer(share), newer(typical_ns),
-      newer(typical_total_ns), newer(typical_kernel_ns), newer(flags), samples)
+      newer(typical_total_ns), newer(typical_kernel_ns), newer(flags), newer(kernels), samples)
 };
 
 // Sum of the samples if every step that has any had taken their median.
@@ -151,6 +164,7 @@ struct Measurement : RunFacts {
   int threads = 0;
   Schedule schedule;
   Device device{};
+  Card card{};                   // that launches are shaped for
   std::string mode, rules;       // "eager", "fused"; rules of the latter
   std::string dtype = "f32";     // of the matrix products: chooses the roof
   bool replayed = false;         // the steps ran as a CUDA graph: no host time per row
@@ -193,15 +207,6 @@ struct Measurement : RunFacts {
   Ceiling ceiling() const;
 };
 
-// A kernel, copy or fill by its own name.
-struct KernelSum {
-  std::string name{};
-  LaunchKind kind = LaunchKind::kernel;
-  Source source = Source::none;
-  int64_t launches = 0, ns = 0;
-  SINTER_FIELD_LIST(name, kind, source, launches, ns)
-};
-
 // On the emulator, whose times mean nothing, all times are 0. One that was read back knows what the
 // file holds: no roofs as they were measured, no working set, no candidates.
 struct Profile : Measurement {
@@ -217,15 +222,15 @@ struct Profile : Measurement {
   int64_t ops_ns = 0;              // host time of the stepping thread in ops
   int64_t replay_ns = 0;           // host time of launching whole graphs
   SINTER_FIELD_LIST(named("schema", written("sinter.profile/1")), title, workload, command, build,
-      seed, device, mode, rules, dtype, source, source_why, batch, threads, schedule.wait,
-      schedule.warmup, schedule.active, schedule.repeat, named("roofs", roofline),
+      seed, device, newer(card), mode, rules, dtype, source, source_why, batch, threads,
+      schedule.wait, schedule.warmup, schedule.active, schedule.repeat, named("roofs", roofline),
       overheads.scope_ns, overheads.event_ns, overheads.axis_ns, dropped, invalid, unproved, sm_mhz,
       sm_standard_mhz, verdict, idle, newer(memory), newer(arena), memory_peak, memory_peak_op,
       clean_us, incomplete, notes, steps, rows, kernels)
 };
 
-// What `columns` may hold. memory: see MemoryUse.
-inline constexpr std::string_view kMoreColumns[] = {"memory"};
+// What `columns` may hold: MemoryUse, and the footprint of a row's longest kernel, occupancy.h.
+inline constexpr std::string_view kMoreColumns[] = {"memory", "footprint"};
 
 struct TableOptions {
   // torch's keys, see table.cpp; "": self time, on the device if there is one

@@ -55,6 +55,9 @@ struct Trace {
   std::vector<MemorySample> memory;
 };
 
+// The longest first, then what is launched most, as on the emulator, which has no times.
+void sort_kernels(std::vector<KernelSum>& kernels);
+
 // Self ns of each record: its duration without its direct children's; 0 where it is open.
 std::vector<int64_t> self_times(const Trace& trace);
 
@@ -78,8 +81,8 @@ struct Rows {
 struct StepCalls {
   struct Slice {
     int lane, depth;
-    int64_t t0, ns;  // t0: since the step began
-    std::string name;
+    int64_t t0, ns;            // t0: since the step began
+    std::string name, kernel;  // kernel: what a device ran for it, ""
   };
   int64_t step = 0, ns = 0, end = 0;  // its number, its time, and when its last call is over
   std::vector<std::string> lanes{};   // "host", "device"
@@ -102,6 +105,8 @@ struct Report : Measurement {
   // profiler::table() of that profile.
   std::string table(const TableOptions& options = {}) const;
   MemoryPeak memory_peak() const;
+  // Adds a launch to those of its name and footprint.
+  void add_launch(std::vector<KernelSum>& to, const LaunchRecord& launch) const;
   // The node of the replayed graph that a launch is; null: none, or unknown.
   const GraphNode* node_of(const LaunchRecord& launch) const;
   // Says what the nodes of the replayed graph are; those that fetch data leave the steps' counts.

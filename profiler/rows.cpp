@@ -44,8 +44,11 @@ class Gatherer {
     }
     for (const LaunchRecord& launch : trace.launches) {
       const bool in_op = launch.record >= 0 && trace.records[launch.record].kind == ScopeKind::op;
-      if (!report_.counts(trace, launch) || in_op) continue;
-      if (launch.graph_node > 0) {
+      if (!report_.counts(trace, launch)) continue;
+      if (in_op) {
+        if (launch.kind == LaunchKind::kernel)
+          report_.add_launch(out_.rows[row_of_[launch.record]].kernels, launch);
+      } else if (launch.graph_node > 0) {
         add_node(launch);
         add_device_total(trace, launch.record, launch.device_ns(), report_.step_index(launch.step));
       } else if (launch.kind == LaunchKind::memcpy || launch.kind == LaunchKind::memset) {
@@ -59,6 +62,7 @@ class Gatherer {
     const bool busy = !report_.busy().empty();
     for (size_t i = 0; i < out_.rows.size(); ++i) {
       Row& row = out_.rows[i];
+      sort_kernels(row.kernels);
       row.typical_ns = typical(row.samples);
       row.typical_total_ns = typical(steps_of_[i].total);
       row.typical_kernel_ns = typical(steps_of_[i].kernel);
@@ -193,6 +197,7 @@ class Gatherer {
     row.device_ns += launch.device_ns();
     add_device_total(index, launch.device_ns(), step);
     row.samples[step] += launch.device_ns();
+    report_.add_launch(row.kernels, launch);
     out_.calls.push_back({launch.graph_node, index, step, 0, launch.device_ns()});
     add_phase(node.phase, launch);
   }
@@ -252,6 +257,30 @@ class Gatherer {
 };
 
 }  // namespace
+
+void Report::add_launch(std::vector<KernelSum>& to, const LaunchRecord& launch) const {
+  if (launch.kind == LaunchKind::graph || launch.kernel.view().empty()) return;
+  std::optional<Footprint> footprint;
+  if (launch.footprint.has_shape()) footprint = launch.footprint;
+  auto sum = std::ranges::find_if(to, [&](const KernelSum& k) {
+    return k.name == launch.kernel.view() && k.kind == launch.kind && k.source == launch.source &&
+           k.footprint == footprint;
+  });
+  if (sum == to.end()) {
+    sum = to.insert(sum, {.name = std::string(launch.kernel),
+                             .kind = launch.kind,
+                             .source = launch.source,
+                             .footprint = footprint});
+    if (footprint) sum->occupancy = occupancy(*footprint, card);
+  }
+  sum->launches += launch.at_least();
+  sum->ns += launch.device_ns();
+}
+
+void sort_kernels(std::vector<KernelSum>& kernels) {
+  std::ranges::stable_sort(kernels, {},
+      [](const KernelSum& k) { return std::tuple(-k.ns, -k.launches, std::string_view(k.name)); });
+}
 
 double typical(const std::vector<int64_t>& samples) {
   std::vector<double> present;

@@ -3,8 +3,11 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "core/device/compiled_kernels.h"
+#include "core/device/simt.h"
 #include "core/error.h"
 #include "profiler/buffers.h"
 #include "profiler/device_trace.h"
@@ -55,6 +58,9 @@ Session::Session(Options options) : options_(std::move(options)) {
     if (options_.device.type == Device::Type::cuda && !options_.timer)
       own_timer_ = cuda::make_timer(report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
+    if (timer_) report_.card = timer_->card();
+    // The emulator stands for a card of compute capability 9.0.
+    if (options_.device.type == Device::Type::simt) report_.card = {90, simt::multiprocessors()};
     detail::install_hook(allocator_, timer_);
     // Now, so that a schedule without warm-up allocates nothing in its window.
     detail::thread_buffer()->prepare(epoch_);
@@ -219,6 +225,20 @@ void Session::step() {
   enter(phase_of(seen_));
 }
 
+// Of what nvcc made of the kernels that the emulator ran.
+void Session::add_registers() {
+  const auto compiled = compiled_registers(report_.card.capability);
+  std::map<const char*, std::optional<int>> registers;  // of those that were launched
+  for (Trace& trace : report_.traces) {
+    for (LaunchRecord& launch : trace.launches) {
+      const auto [of, is_new] = registers.try_emplace(launch.kernel.c_str());
+      const auto found = is_new ? compiled.find(kernel_key(launch.kernel.c_str())) : compiled.end();
+      if (found != compiled.end()) of->second = found->second;
+      launch.footprint.registers = of->second;
+    }
+  }
+}
+
 Report Session::finish() {
   SINTER_CHECK(is_current(), state,
       "profiler: finish(): this session is over: finish() was called already, or this process is a "
@@ -253,6 +273,7 @@ Report Session::finish() {
         options_.records_per_thread, " per thread, for one turn of the schedule)"));
   }
   report_.dropped += dropped;
+  if (options_.device.type == Device::Type::simt) add_registers();
   report_.evaluate();
   return std::move(report_);
 }

@@ -79,6 +79,7 @@ class Session {
   void close_turn(int64_t end_step);
   Trace read(const detail::ThreadBuffer& buffer, bool steps_here);
   MemoryStats memory() const;
+  void add_registers();
   void close() noexcept;
 
   Options options_;

@@ -50,6 +50,7 @@ class Stacks {
       if (const GraphNode* node = report_.node_of(l)) {
         if (!node->phase.empty()) where += ";" + frame(node->phase);
         enter(where, node->module);
+        if (!l.kernel.view().empty()) where += ";" + frame(node->name);
       }
       ns_[where + ";" + kernel_of(l)] += l.device_ns();
       if (l.record >= 0) own[l.record] -= l.device_ns();  // the kernel is a frame of its own

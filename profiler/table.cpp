@@ -83,6 +83,13 @@ SortKey sort_key(const std::string& wanted) {
           nearest.empty() ? "" : "; nearest is " + nearest, "; allowed ", join(names)));
 }
 
+// "12x8"
+std::string shape_text(const std::array<int, 3>& n) {
+  std::string out = std::to_string(n[0]);
+  if (n[1] > 1 || n[2] > 1) out += fmt::format("x{}", n[1]);
+  return n[2] > 1 ? out + fmt::format("x{}", n[2]) : out;
+}
+
 std::regex filter_of(const std::string& text) {
   try {
     return std::regex(text);
@@ -124,7 +131,8 @@ class Table {
     if (!folded.empty()) add(fold(folded), true);
     grid.fit(options_.width, droppable());
     return wrapped(detail::header_line(profile_), options_.width) + grid.text() +
-           wrapped(detail::closing_lines(profile_, ops_) + memory_line(), options_.width) +
+           wrapped(detail::closing_lines(profile_, ops_) + memory_line() + footprint_note(),
+               options_.width) +
            (options_.scopes ? scope_block() : "");
   }
 
@@ -255,6 +263,22 @@ class Table {
       return
           [bytes, steps](const Row& r) { return fixed(double(r.memory.*bytes) / steps / 1e3, 1); };
     };
+    const auto number = [](std::optional<int> n) { return n ? std::to_string(*n) : "?"; };
+    // Of the row's longest kernel.
+    const auto of_kernel = [](auto part, auto text) {
+      return [part, text](const Row& r) {
+        const bool is_known = !r.kernels.empty() && r.kernels[0].*part;
+        return is_known ? text(*(r.kernels[0].*part)) : std::string("-");
+      };
+    };
+    const auto footprint = [&](auto text) { return of_kernel(&KernelSum::footprint, text); };
+    const auto occupied = [&](auto text) { return of_kernel(&KernelSum::occupancy, text); };
+    const auto kernel = [](const Row& r) {
+      if (r.kernels.empty()) return std::string("-");
+      const size_t others = r.kernels.size() - 1;
+      return (others > 0 ? fmt::format("(+{}) ", others) : "") + escaped(r.kernels[0].name);
+    };
+    const bool is_asked = asks("footprint");
     return {
         {"Self%", cpu_, share},
         {"CUDA%", cuda, share},
@@ -283,6 +307,17 @@ class Table {
         {"<Flags", true, [](const Row& r) { return r.flags; }, ""},
         {"<Made of", cuda && profile_.replayed, made_of},
         {"<Shapes", options_.group_by_input_shape, [](const Row& r) { return r.shapes; }},
+        {"Grid", is_asked, footprint([](const Footprint& f) { return shape_text(f.grid); })},
+        {"Block", is_asked, footprint([](const Footprint& f) { return shape_text(f.block); })},
+        {"Regs", is_asked, footprint([number](const Footprint& f) { return number(f.registers); })},
+        {"Shared", is_asked, footprint([number](const Footprint& f) {
+           return number(f.static_shared) + "+" + number(f.dynamic_shared);
+         })},
+        {"Occ%", is_asked, occupied([](const Occupancy& o) { return fixed(100 * o.share, 1); })},
+        {"<Limit", is_asked, occupied([](const Occupancy& o) { return o.limit; })},
+        {"Waves", is_asked, occupied([](const Occupancy& o) { return fixed(o.waves, 2); })},
+        {"Tail%", is_asked, occupied([](const Occupancy& o) { return fixed(100 * o.tail, 0); })},
+        {"<Kernel", is_asked, kernel},
     };
   }
 
@@ -304,6 +339,23 @@ class Table {
         fixed(double(arena.peak) / 1e3, 1), " kB\n");
     return cat("memory: ", sum("allocated ", &MemoryUse::allocated),
         sum(", freed ", &MemoryUse::freed), "\n", arena.peak > 0 ? plan : "");
+  }
+
+  // Why there is no occupancy where there is none.
+  std::string footprint_note() const {
+    if (!asks("footprint")) return "";
+    if (cpu_) return "note: a row of the CPU has no footprint\n";
+    size_t all = 0, without = 0;
+    for (const Row& row : profile_.rows) {
+      all += row.kernels.size();
+      for (const KernelSum& kernel : row.kernels) without += !kernel.occupancy;
+    }
+    if (without == 0) return "";
+    std::string why = "the emulator runs no machine code, and nvcc's is not known";
+    if (!emulated_)
+      why = timed_ ? "the limits of this card are not known"
+                   : "no record of the card tells registers";
+    return fmt::format("note: {} of {} kernels without occupancy: {}\n", without, all, why);
   }
 
   std::string scope_block() const {

@@ -131,11 +131,12 @@ StepCalls Report::typical_step() const {
   const StepSample& step = *std::ranges::min_element(steps, {}, far);
   StepCalls calls{.step = step.number, .ns = step.ns(), .end = step.ns()};
   const auto add = [&](const std::string& lane, int depth, int64_t t0, int64_t t1,
-                       std::string_view name) {
+                       std::string_view name, std::string_view kernel = "") {
     const auto found = std::ranges::find(calls.lanes, lane);
     const auto number = int(found - calls.lanes.begin());
     if (found == calls.lanes.end()) calls.lanes.push_back(lane);
-    calls.slices.push_back({number, depth, t0 - step.t0, t1 - t0, escaped(name)});
+    calls.slices.push_back(
+        {number, depth, t0 - step.t0, t1 - t0, escaped(name), std::string(kernel)});
     calls.end = std::max(calls.end, t1 - step.t0);
   };
   for (const Trace& trace : traces) {
@@ -151,7 +152,7 @@ StepCalls Report::typical_step() const {
       if (device == kCpu || int64_t(l.step) != step.number || l.device_ns() <= 0) continue;
       const GraphNode* const node = node_of(l);
       add(l.stream == 0 ? "device" : cat("device, stream ", l.stream), 0, l.dev_t0, l.dev_t1,
-          node ? std::string_view(node->name) : l.kernel.view());
+          node ? std::string_view(node->name) : l.kernel.view(), l.kernel);
     }
   }
   constexpr int64_t kParts = 4000;  // more than a screen has columns

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <span>
 
@@ -48,6 +49,25 @@ Json dims_of(std::string_view shapes) {
     at = end;
   }
   return out;
+}
+
+// What Kineto says of a kernel in its own keys; what is not known is left out.
+Json footprint_args(const Footprint& f, const Card& card) {
+  Json args = {{"grid", f.grid}, {"block", f.block}};
+  if (f.registers) args["registers per thread"] = *f.registers;
+  if (f.static_shared && f.dynamic_shared)
+    args.update({{"shared memory", *f.static_shared + *f.dynamic_shared},
+        {"x_static_shared", *f.static_shared}});
+  if (card.multiprocessors > 0) {
+    const double blocks = double(Footprint::volume(f.grid)) / card.multiprocessors;
+    args.update({{"blocks per SM", blocks},
+        {"warps per SM", blocks * double(Footprint::volume(f.block)) / 32}});
+  }
+  if (const auto o = occupancy(f, card))
+    args.update(
+        {{"est. achieved occupancy %", std::lround(100 * o->filled)}, {"x_occupancy", o->share},
+            {"x_limit", o->limit}, {"x_waves", o->waves}, {"x_tail", o->tail}});
+  return args;
 }
 
 // Writes events with `ts` in us after the first step's begin, from integer ns.
@@ -237,6 +257,8 @@ class TraceWriter {
       if (l.bytes > 0) args["bytes"] = l.bytes;
       if (node)
         args.update({{"x_op", node->name}, {"x_module", node->module}, {"x_phase", node->phase}});
+      if (l.graph_node > 0) args["graph node id"] = l.graph_node;
+      if (l.footprint.has_shape()) args.update(footprint_args(l.footprint, report_.card));
       const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
                         : l.kind == LaunchKind::memset ? "gpu_memset"
                                                        : "kernel";
@@ -294,6 +316,9 @@ std::string text_of_steps(
       {"x_source", first.source}, {"x_incomplete", incomplete}};
   if (options.ranks > 1) head["distributedInfo"]["world_size"] = options.ranks;
   if (first.device != kCpu) head["deviceProperties"].push_back({{"id", 0}, {"name", first.device}});
+  if (first.card != Card{})
+    head["deviceProperties"][0].update({{"computeMajor", first.card.capability / 10},
+        {"computeMinor", first.card.capability % 10}, {"numSms", first.card.multiprocessors}});
   std::string text = json_text(head);
   text.pop_back();  // its }
   return text.append(kEventsBegin).append(events.take()).append(kEventsEnd);

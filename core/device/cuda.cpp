@@ -331,8 +331,7 @@ void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
   config.blockDim = dim3(static_cast<unsigned>(shape.block));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = s.handle;
-  const HookedCall hooked(
-      DeviceWork::kernel, Device::Type::cuda, shape.kernel, 0, t.mode == Mode::run);
+  const HookedCall hooked(Device::Type::cuda, shape, t.mode == Mode::run);
   check(api().cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", shape.kernel);
 }
 

@@ -2,6 +2,7 @@
 
 #if SINTER_HAS_CUDA
 
+#include "core/device/compiled_kernels.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/library.h"
 #include "core/error.h"
@@ -12,6 +13,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace sinter::cuda {
@@ -34,6 +36,7 @@ struct Cupti {
   size_t buffers = 0;                                 // full, or with the library
   std::map<uint64_t, uint32_t> op_of;                 // executable << 32 | node -> op
   std::map<uint64_t, std::map<uint32_t, int>> nodes;  // executable -> op -> how many
+  std::set<std::string> kernels;                      // names, as a person reads them
   std::atomic<int> turn{0};
   int turns = 0;
 };
@@ -64,6 +67,8 @@ void CUPTIAPI take_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t v
 struct Span {
   uint32_t correlation;
   uint64_t begin, end, node;
+  const char* kernel = nullptr;  // mangled; one pointer for all records of a kernel
+  Footprint footprint{};
 };
 
 class CuptiTimer final : public DeviceTimer {
@@ -77,6 +82,7 @@ class CuptiTimer final : public DeviceTimer {
 
   void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
   SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
+  Card card() noexcept override { return cuda::card(); }
 
   bool has_records() const override { return true; }
   void submitting(uint64_t launch) noexcept override {
@@ -108,8 +114,16 @@ class CuptiTimer final : public DeviceTimer {
         const auto& link = reinterpret_cast<const CUpti_ActivityExternalCorrelation&>(r);
         launch_of[link.correlationId] = link.externalId;
       }
-      if (r.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL)
-        add(reinterpret_cast<const CUpti_ActivityKernel9&>(r));
+      if (r.kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        const auto& k = reinterpret_cast<const CUpti_ActivityKernel9&>(r);
+        add(k);
+        spans.back().kernel = k.name;
+        spans.back().footprint = {.grid = {k.gridX, k.gridY, k.gridZ},
+            .block = {k.blockX, k.blockY, k.blockZ},
+            .registers = int{k.registersPerThread},
+            .static_shared = int{k.staticSharedMemory},
+            .dynamic_shared = int{k.dynamicSharedMemory}};
+      }
       if (r.kind == CUPTI_ACTIVITY_KIND_MEMCPY)
         add(reinterpret_cast<const CUpti_ActivityMemcpy5&>(r));
       if (r.kind == CUPTI_ACTIVITY_KIND_MEMSET)
@@ -127,7 +141,8 @@ class CuptiTimer final : public DeviceTimer {
     Cupti& c = cupti();
     const std::lock_guard lock(c.mutex);
     std::map<std::pair<uint64_t, uint32_t>, Ran> ran;
-    std::map<uint64_t, uint64_t> executables;  // launch -> what it launched
+    std::map<std::pair<uint64_t, uint32_t>, const Span*> longest;  // kernel
+    std::map<uint64_t, uint64_t> executables;                      // launch -> what it launched
     for (const Span& s : spans) {
       const auto launch = launch_of.find(s.correlation);
       const auto op = c.op_of.find(s.node);
@@ -141,6 +156,16 @@ class CuptiTimer final : public DeviceTimer {
       const int64_t begin = is_first ? host(s.begin) : std::min(r.begin, host(s.begin));
       r.begin = stamped ? begin : 0;
       r.end = stamped ? std::max(r.end, host(s.end)) : 0;
+      const Span*& most = longest[{launch->second, node}];
+      if (s.kernel && (!most || s.end - s.begin > most->end - most->begin)) most = &s;
+    }
+    std::map<const char*, std::string_view> names;
+    for (const auto& [key, span] : longest) {
+      if (!span) continue;
+      std::string_view& name = names[span->kernel];
+      if (name.empty()) name = *c.kernels.insert(demangled(span->kernel)).first;
+      ran[key].kernel = name;
+      ran[key].footprint = span->footprint;
     }
     // A graph says how many nodes each op has; one that does not have them all was not timed.
     for (const auto& [launch, executable] : executables) {

@@ -23,6 +23,7 @@ struct DeviceCall {
   int64_t bytes = 0;      // of a copy or a fill
   int launches = 1;  // kernels that it stands for: of a library call, as many as were counted; 0:
                      // not known, at least one
+  const LaunchShape* shape = nullptr;  // of a kernel of ours
   int64_t begin = 0;
   uint64_t id = 0;  // of the launch, for a timer with records
   void* token = nullptr;
@@ -49,6 +50,11 @@ class HookedCall {
       : hook_(on ? g_launch_hook.load(std::memory_order_acquire) : nullptr),
         call_{work, device, name, int64_t(bytes), launches} {
     if (hook_) hook_->before(call_);
+  }
+  // A kernel of ours. REQUIRES: `shape` outlives it.
+  HookedCall(Device::Type device, const LaunchShape& shape, bool on = true) noexcept
+      : HookedCall(DeviceWork::kernel, device, shape.kernel, 0, on) {
+    call_.shape = &shape;
   }
   ~HookedCall() {
     if (hook_) hook_->after(call_);

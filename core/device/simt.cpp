@@ -171,7 +171,7 @@ Queue& queue() {
 }  // namespace
 
 void enqueue(const LaunchShape& shape, std::function<void()> thread) {
-  const HookedCall hooked(DeviceWork::kernel, Device::Type::simt, shape.kernel);
+  const HookedCall hooked(Device::Type::simt, shape);
   if (!count_only) queue().push({shape, std::move(thread)});
 }
 CountOnly::CountOnly() {

@@ -11,9 +11,16 @@
 namespace sinter::cuda {
 namespace {
 
+// 0 where the runtime does not say.
+int attribute(cudaDeviceAttr what) {
+  int value = 0;
+  return api().cudaDeviceGetAttribute(&value, what, device().index) == cudaSuccess ? value : 0;
+}
+
 class PlainTimer final : public DeviceTimer {
   void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
   SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
+  Card card() noexcept override { return cuda::card(); }
 };
 
 }  // namespace
@@ -54,18 +61,20 @@ DeviceTimer::SmClock sm_clock() noexcept {
     return library.why().empty() && n.init() == 0 ? n : Nvml{};
   }();
   constexpr int kSmDomain = 1;
-  const auto ask = [](cudaDeviceAttr what) {
-    int value = 0;
-    return api().cudaDeviceGetAttribute(&value, what, device().index) == cudaSuccess ? value : 0;
-  };
   char bus[32];
-  std::snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", ask(cudaDevAttrPciDomainId),
-      ask(cudaDevAttrPciBusId), ask(cudaDevAttrPciDeviceId));
+  std::snprintf(bus, sizeof bus, "%08x:%02x:%02x.0", attribute(cudaDevAttrPciDomainId),
+      attribute(cudaDevAttrPciBusId), attribute(cudaDevAttrPciDeviceId));
   void* card = nullptr;
   unsigned mhz = 0;
   if (!nvml.clock || nvml.device(bus, &card) != 0 || nvml.clock(card, kSmDomain, &mhz) != 0)
     return {};
-  return {double(mhz), ask(cudaDevAttrClockRate) * 1e-3};
+  return {double(mhz), attribute(cudaDevAttrClockRate) * 1e-3};
+}
+
+Card card() noexcept {
+  return {10 * attribute(cudaDevAttrComputeCapabilityMajor) +
+              attribute(cudaDevAttrComputeCapabilityMinor),
+      attribute(cudaDevAttrMultiProcessorCount)};
 }
 
 }  // namespace sinter::cuda
@@ -78,6 +87,7 @@ bool has_records() { return false; }
 int records_turn() noexcept { return 0; }
 void watch(bool) noexcept {}
 DeviceTimer::SmClock sm_clock() noexcept { return {}; }
+Card card() noexcept { return {}; }
 }  // namespace sinter::cuda
 
 #endif  // SINTER_HAS_CUDA

@@ -8,7 +8,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "core/device/footprint.h"
 
 namespace sinter {
 
@@ -27,6 +30,10 @@ class DeviceTimer {
     uint32_t node = 0;           // 1 + the op of GraphBuilder::captured(); 0: not of a graph
     int kernels = 0;             // copies and fills too; 0: some were lost
     int64_t begin = 0, end = 0;  // both 0: the device did not stamp them
+    // Of the kernel that took longest, as the device names it; the name lives as long as the
+    // process. Empty: none of them is a kernel, or that was not recorded
+    std::string_view kernel{};
+    Footprint footprint{};
   };
   struct Records {
     std::vector<Ran> ran;  // sorted by launch, then node; a launch that is missing was lost
@@ -49,6 +56,7 @@ class DeviceTimer {
     double now = 0, standard = 0;
   };
   virtual SmClock sm_clock() noexcept { return {}; }
+  virtual Card card() noexcept { return {}; }
 };
 
 namespace cuda {
@@ -65,6 +73,8 @@ int records_turn() noexcept;
 void watch(bool begin) noexcept;
 // Of the card in use, by the driver's management library; not known where that is not there.
 DeviceTimer::SmClock sm_clock() noexcept;
+// The card in use.
+Card card() noexcept;
 }  // namespace cuda
 
 }  // namespace sinter

@@ -136,7 +136,9 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
   flags.number(
       "group-by-module", view.table.group_by_module, 0, 100, "a row per path of so many modules");
   flags.word("columns", view.table.columns, "LIST",
-      "more of them: memory (bytes allocated, freed, at most in use, kept)", check_table);
+      "more of them: memory (bytes allocated, freed, at most in use, kept), footprint (grid, "
+      "registers, occupancy ..)",
+      check_table);
   not_saved(flags.toggle("guess", view.guess, "asks for your guess before the table"));
   flags.word("expect", view.expect, "LIST",
       "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7",

@@ -31,7 +31,8 @@ function flameOf(p, root, share) {
         draw(n === top && n.up ? n.up : n);
         holder.querySelector('g').focus();
       })}, ...namedBox(n.name, x, level * kRow, wide, n === root ? '#b8c4d2' : nameColour(n.name)),
-        node('title', {}, `${n.name}: ${time(n.value / steps(p))} a step, ${part} % of all`)));
+        node('title', {}, `${n.name}: ${time(n.value / steps(p))} a step, ${part} % of all` +
+          reading(n.name))));
       for (const kid of [...n.kids.values()].sort((a, b) => b.value - a.value)) {
         add(kid, x, wide * kid.value / n.value, level + 1);
         x += wide * kid.value / n.value;
@@ -73,10 +74,10 @@ function timeline(view) {
       if (x(at) < wide - 50) graph.append(label(x(at), 12, time(at), {class: 'tick'}));
     }
     t.lanes.forEach((lane, k) => graph.append(label(0, tops[k] - 5, lane, {class: 'tick'})));
-    for (const [lane, depth, from, ns, name] of t.slices) {
+    for (const [lane, depth, from, ns, name, kernel] of t.slices) {
       graph.append(node('g', {class: 'slice'},
         ...namedBox(name, x(from), tops[lane] + depth * kRow, x(ns), nameColour(name)),
-        node('title', {}, `${name}: ${time(ns)}, from ${time(from)}`)));
+        node('title', {}, `${name}: ${time(ns)}, from ${time(from)}` + reading(kernel))));
     }
     view.append(card(D.profiles[i].title, `step ${t.step}, ${time(t.ns)}: a typical one` +
       (t.left_out ? `; ${count(t.left_out, 'call')} too short to draw` : ''), graph));

@@ -45,6 +45,9 @@ const tableOf = (titles, rows) => node('div', {class: 'scroll', tabindex: 0}, no
 const figure = (name, value, text) =>
   node('b', {'data-figure': name, 'data-value': value}, text === undefined ? String(value) : text);
 
+// A kernel's name read aloud, as the program did, to stand under another text; or nothing.
+const reading = kernel => D.names[kernel] ? `\n\n${kernel}\n${D.names[kernel].trim()}` : '';
+
 // A box of a flame graph or a timeline, with its name where there is room.
 function nameColour(name) {
   let hash = 0;

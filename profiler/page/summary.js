@@ -24,6 +24,11 @@ const kMeaning = {
   '%roof': 'share that it reaches of what this machine can do, by arithmetic or by bytes',
   'Pred us': 'what it should take: launches, and the slower of arithmetic and bytes',
   'xpred': 'self time against that', 'Verdict': 'what it is bound by',
+  'Grid': 'blocks of its longest kernel', 'Block': 'threads of one',
+  'Regs': 'registers of a thread', 'Shared': 'bytes of shared memory of a block, static + dynamic',
+  'Occ%': 'share of the warps that a multiprocessor has room for and this footprint lets in',
+  'Limit': 'what lets no more in', 'Waves': 'times that the card is filled to run all blocks',
+  'Tail%': 'how full it is the last time',
   'Flags': 'HOT: 40 % and more; MANY: calls, and the rule that joins them; ' +
     'DRILL: look at that child; SURPRISE: over 3 times what was predicted',
 };
@@ -38,6 +43,9 @@ function columnsOf(p) {
   const n = steps(p), some = (there, value) => there ? value : null;
   const fixed = digits => value => rounded(value, digits), count = value => +value.toFixed(2);
   const us = ns => some(timed(p), ns / n / 1e3);
+  // Of the row's longest kernel.
+  const of = (part, value) => r => r.kernels[0]?.[part] ? value(r.kernels[0][part]) : null;
+  const shape = list => list.filter((x, i) => i === 0 || list.slice(i).some(y => y > 1)).join('x');
   const columns = [
     ['Name', r => r.name + (r.shapes ? '  ' + r.shapes : '')],
     ['Self%', r => some(r.share !== null, 100 * r.share), fixed(1)],
@@ -60,6 +68,14 @@ function columnsOf(p) {
       v => v.toFixed(1) + 'x'],
     ['Verdict', r => r.verdict || null],
     ['Flags', r => r.flags || null],
+    ['Grid', of('footprint', f => shape(f.grid))],
+    ['Block', of('footprint', f => shape(f.block))],
+    ['Regs', of('footprint', f => f.registers), String],
+    ['Shared', of('footprint', f => `${f.static_shared ?? '?'}+${f.dynamic_shared ?? '?'}`)],
+    ['Occ%', of('occupancy', o => 100 * o.share), fixed(1)],
+    ['Limit', of('occupancy', o => o.limit)],
+    ['Waves', of('occupancy', o => o.waves), fixed(2)],
+    ['Tail%', of('occupancy', o => 100 * o.tail), fixed(0)],
   ];
   return columns.filter(([, value]) => rowsOf(p).some(r => isKnown(value(r))));
 }
@@ -86,7 +102,11 @@ function rowTable(p) {
     `35%, transparent) ${share.toFixed(1)}%, transparent 0)`;
   const cell = (r, [name, value, text]) => {
     const v = value(r), known = isKnown(v), shown = !known ? '-' : String(text ? text(v, r) : v);
-    return node('td', {class: text ? '' : 't', style: name === 'Self%' && known ? meter(v) : ''},
+    const kernels = name === 'Name' ? r.kernels.map(k =>
+      `${count(k.launches / steps(p), 'launch')} a step of ${k.name}${reading(k.name)}`)
+      .join('\n\n') : '';
+    return node('td', {class: text ? '' : 't', style: name === 'Self%' && known ? meter(v) : '',
+      title: kernels},
       ...(name === 'Flags' ? breakable(shown) : [shown]));
   };
   function fill() {

@@ -2,15 +2,12 @@
 // that the build keeps, against those that the samples of all ops start.
 #include <gtest/gtest.h>
 
-#include <cxxabi.h>
-
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <regex>
 #include <set>
-#include <utility>
 
+#include "core/device/compiled_kernels.h"
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
@@ -20,42 +17,10 @@
 namespace sinter {
 namespace {
 
-// One spelling for what g++ writes ("const long int", "Layout::either") and what a symbol says
-// ("long const", "(Layout)2").
-std::string normalised(std::string name) {
-  static const std::pair<std::regex, const char*> kRules[] = {
-      {std::regex(R"(Layout::along_k\b)"),
-          "0"},  // other enumerators as template arguments want a line each
-      {std::regex(R"(Layout::along_outer\b)"), "1"}, {std::regex(R"(Layout::either\b)"), "2"},
-      {std::regex(R"(Layout::ragged_k\b)"), "3"}, {std::regex(R"(Layout::ragged_outer\b)"), "4"},
-      {std::regex(R"(\b(long|short) unsigned int\b)"), "unsigned $1"},
-      {std::regex(R"(\b(long|short) int\b)"), "$1"}, {std::regex(R"(\w+::|\bconst\b)"), ""},
-      {std::regex(R"(\([\w ]+\)(?=-?\d))"), ""},  // the type of a number
-      {std::regex(R"(\b(\d+)[uUlL]+\b)"), "$1"}, {std::regex(" "), ""}};
-  for (const auto& [pattern, replacement] : kRules)
-    name = std::regex_replace(name, pattern, replacement);
-  return name;
-}
-
 // Kernels that differ in element types alone are one kernel.
 std::string any_type(const std::string& name) {
   static const std::regex kType(R"(\b(float|double|bf16|int|long|unsignedchar)\b)");
   return std::regex_replace(name, kType, "T");
-}
-
-// "void sinter::on_cuda::glu<float, 4>(sinter::on_cuda::In<float>, ..)" -> "glu<float,4>"
-std::string kernel_of_symbol(const std::string& symbol) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(
-      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
-  std::string name = text ? text.get() : symbol;
-  if (name.starts_with("void ")) name.erase(0, 5);
-  int depth = 0;
-  for (size_t i = 0; i < name.size(); ++i) {
-    depth += name[i] == '<' ? 1 : name[i] == '>' ? -1 : 0;
-    if (name[i] == '(' && depth == 0) name.resize(i);
-  }
-  return normalised(name);
 }
 
 // Of the batches of .cu files that this build has.
@@ -71,7 +36,7 @@ std::set<std::string> compiled_kernels() {
     for (std::string line; std::getline(file, line);) {
       const size_t at = line.find(".entry ");
       if (at != std::string::npos)
-        names.insert(kernel_of_symbol(line.substr(at + 7, line.find('(') - at - 7)));
+        names.insert(kernel_key_of_symbol(line.substr(at + 7, line.find('(') - at - 7)));
     }
   }
   return names;
@@ -110,19 +75,6 @@ void run_backward(const OpDef& op, const Sample& sample, DType dtype) {
   }
 }
 
-TEST(KernelListSimt, NamesOfBothCompilersMeet) {
-  const char* want = "f<2,4,-1,unsignedchar,long,unsignedlong,G<float>>";
-  EXPECT_EQ(normalised("f<Layout::either, 4u, -1, unsigned char, long int, long unsigned int, "
-                       "a::G<const float>>"),
-      want);
-  EXPECT_EQ(normalised("f<(a::Layout)2, (unsigned int)4, (int)-1, unsigned char, long, unsigned "
-                       "long, a::G<float const>>"),
-      want);
-  EXPECT_EQ(kernel_of_symbol(
-                "_ZN6sinter7on_cuda14accumulate_vecIfNS_4bf16EEEvlNS0_5InOutIT_EENS0_2InIT0_EE"),
-      "accumulate_vec<float,bf16>");
-}
-
 TEST(KernelListSimt, EveryCompiledKernelRuns) {
   const std::set<std::string> compiled = compiled_kernels();
   if (compiled.empty()) GTEST_SKIP() << "no PTX in this build: it is one without the CUDA toolkit";
@@ -144,7 +96,7 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
   simt::set_schedule({});  // synchronizes
   std::set<std::string> ran, ran_shapes;
   for (const LaunchShape& launch : log.launches())
-    ran.insert(normalised(std::string(launch.kernel)));
+    ran.insert(kernel_key(std::string(launch.kernel)));
   for (const std::string& name : ran) {
     EXPECT_TRUE(compiled.contains(name)) << name << " ran on simt, and is not in the PTX";
     ran_shapes.insert(any_type(name));

@@ -118,6 +118,52 @@ TEST_F(Cupti, ALibraryCallMayRunSeveralKernels) {
   EXPECT_EQ(why_incomplete(t.finish()), "2 launches were not timed. ");
 }
 
+// A kernel of ours keeps its name, a library's call gets that of what ran.
+TEST_F(Cupti, RecordsTellNamesAndFootprints) {
+  CUpti_ActivityKernel9& k = fake_.kernel;
+  k.name = "_Z6kernelIfEvPT_";
+  k.gridX = 1056;
+  k.blockX = 128;
+  k.gridY = k.gridZ = k.blockY = k.blockZ = 1;
+  k.registersPerThread = 255;
+  k.staticSharedMemory = 512;
+  k.dynamicSharedMemory = 4096;
+  const auto rows = [&] {
+    Session s = session();
+    for (; !s.done(); s.step()) {
+      op("linear", 9000);
+      op("matmul", 1000, 0);
+    }
+    return s.finish().rows();
+  };
+  const Rows told = rows();
+  const Footprint footprint{.grid = {1056, 1, 1},
+      .block = {128, 1, 1},
+      .registers = 255,
+      .static_shared = 512,
+      .dynamic_shared = 4096};
+  for (const auto& [row, name] :
+      {std::pair("linear", "linear"), std::pair("matmul", "void kernel<float>(float*)")}) {
+    const std::vector<KernelSum>& kernels = find_row(told, row)->kernels;
+    ASSERT_EQ(kernels.size(), 1u) << row;
+    EXPECT_EQ(kernels[0].name, name);
+    EXPECT_EQ(kernels[0].launches, 2);
+    EXPECT_EQ(kernels[0].footprint, footprint);
+    ASSERT_TRUE(kernels[0].occupancy);
+    EXPECT_EQ(kernels[0].occupancy->share, 0.125);  // 2 blocks of 4 warps, see occupancy_test.cpp
+    EXPECT_EQ(kernels[0].occupancy->waves, 4);      // of 2 x 132
+  }
+  // Without records only what was asked for at the launch is known.
+  fake_.answer = CUPTI_ERROR_INSUFFICIENT_PRIVILEGES;
+  const Rows untold = rows();
+  const std::vector<KernelSum>& own = find_row(untold, "linear")->kernels;
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_EQ(own[0].footprint,
+      (Footprint{.grid = {1, 1, 1}, .block = {32, 1, 1}, .static_shared = 0, .dynamic_shared = 0}));
+  EXPECT_FALSE(own[0].occupancy);
+  EXPECT_FALSE(find_row(untold, "matmul")->kernels[0].footprint);
+}
+
 TEST_F(Cupti, WhereItRefusesNothingIsTimed) {
   const auto header = [&] {
     const Report report = eager();

@@ -353,6 +353,39 @@ STEP: UNDECIDED - emulated time means nothing.
 )");
 }
 
+// The launch tells its shape; registers only machine code has, so no occupancy is made up.
+TEST(Footprint, OnTheEmulatorItIsTheLaunchsOwn) {
+  FakeClock clock;
+  Session session({.schedule = kTwoSteps, .device = {Device::Type::simt, 0}, .clock = &clock});
+  const LaunchShape wide{
+      .kernel = "sums<float>", .grid = {12, 8}, .block = 128, .shared_bytes = 16384};
+  const LaunchShape last{.kernel = "last_sum<float>", .grid = {1}, .block = 32};
+  for (; !session.done(); session.step()) {
+    Scope scope("sum", ScopeKind::op);
+    const KernelSpan none(false);
+    for (const LaunchShape* shape : {&last, &wide, &wide})
+      const HookedCall hooked(Device::Type::simt, *shape);
+  }
+  const Report report = session.finish();
+  EXPECT_EQ(report.card, (Card{90, 132}));
+  const std::vector<KernelSum> kernels = find_row(report.rows(), "sum")->kernels;
+  ASSERT_EQ(kernels.size(), 2u);
+  EXPECT_EQ(kernels[0].name, "sums<float>");
+  EXPECT_EQ(kernels[0].launches, 4);
+  EXPECT_EQ(kernels[0].footprint,
+      (Footprint{
+          .grid = {12, 8, 1}, .block = {128, 1, 1}, .static_shared = 0, .dynamic_shared = 16384}));
+  EXPECT_FALSE(kernels[0].occupancy);
+  const std::string text = report.table({.columns = "footprint"});
+  EXPECT_NE(text.find("  Grid  Block  Regs   Shared  Occ%  Limit  Waves  Tail%  Kernel\n"),
+      std::string::npos)
+      << text;
+  EXPECT_NE(text.find("note: 2 of 2 kernels without occupancy: the emulator runs no machine code"),
+      std::string::npos)
+      << text;
+  EXPECT_EQ(report.table().find("Occ%"), std::string::npos) << "only on request";
+}
+
 // ---- reports by hand
 // -------------------------------------------------------------------------------------------------------------------
 

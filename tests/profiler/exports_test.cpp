@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "profiler/kernel_name.h"
 #include "profiler/trace.h"
 #include "tests/profiler/reports.h"
 #include "tests/test_util.h"
@@ -36,6 +37,13 @@ TEST(Json, IsReadBackAsItWasWritten) {
       .spread = 0.05};
   full.incomplete = {"a reason"};
   full.clean_us = {190.5, 191};
+  full.card = {90, 132};
+  for (LaunchRecord& launch : full.traces[0].launches) {
+    launch.footprint = {.grid = {8, 2, 1}, .block = {256, 1, 1}, .static_shared = 0};
+    if (launch.kernel == "gemm_128x64") launch.footprint.registers = 128;
+    if (launch.kernel == "gemm_128x64") launch.footprint.dynamic_shared = 96 << 10;
+  }
+  ASSERT_TRUE(full.profile().rows[0].kernels[0].occupancy);
   for (const Report& report : {cpu_report(), device_report(), full}) {
     const Profile profile = profile_of(report, kRun);
     const Profile again = read_profile(to_json(profile), "F");
@@ -69,9 +77,10 @@ TEST(Json, OfAnEarlierBuildLacksWhatIsNew) {
   for (Json& step : json["steps"]) step.erase("profiler_ns");
   for (Json& row : json["rows"]) {
     for (const char* key : {"in_table", "share", "typical_ns", "typical_total_ns",
-             "typical_kernel_ns", "flags", "memory"})
+             "typical_kernel_ns", "flags", "memory", "kernels"})
       row.erase(key);
   }
+  json.erase("card");
   const Profile old = read_profile(json.dump(), "F");
   EXPECT_EQ(old.roofline->spread, 0);
   EXPECT_EQ(old.rows[1].typical_ns, 28'000);
@@ -108,7 +117,8 @@ TEST(Json, DamageIsNamed) {
   for (const auto& [key, value] : good.items()) {
     Json bad = good;
     bad.erase(key);
-    if (key != "memory" && key != "arena") {  // which earlier builds did not write
+    // which earlier builds did not write
+    if (key != "memory" && key != "arena" && key != "card") {
       EXPECT_NE(message(bad.dump()).find(key), std::string::npos) << key;
     }
     bad[key] = Json::array({Json::object()});  // of no field's type
@@ -385,6 +395,25 @@ TEST(Html, HoldsItsDataAndAsksForNothing) {
   const Json json = Json::parse(data);
   EXPECT_EQ(json["profiles"][0]["rows"].size(), 4u);
   EXPECT_NE(json["folded"][0].get<std::string>().find("step;Linear;linear"), std::string::npos);
+}
+
+// By the program: the page only shows what it is given.
+TEST(Html, ReadsKernelsNamesAloud) {
+  Report report = device_report();
+  const std::string name = "ampere_sgemm_128x64_tn";
+  for (LaunchRecord& launch : report.traces[0].launches) {
+    if (launch.kernel == "gemm_128x64") launch.kernel = intern(name);
+  }
+  const std::string page = html_report({.title = "t", .reports = {&report, 1}, .run = kRun});
+  const std::string begin = "id=\"data\">";
+  const size_t from = page.find(begin) + begin.size();
+  const Json data = Json::parse(page.substr(from, page.find("</script>", from) - from));
+  EXPECT_EQ(data["names"], (Json{{name, read_kernel_name(name)->text()},
+                               {"Memcpy HtoD", read_kernel_name("Memcpy HtoD")->text()}}));
+  int slices = 0;
+  for (const Json& slice : data["timelines"][0]["slices"]) slices += slice[5] == name;
+  EXPECT_EQ(slices, 2) << "linear and matmul";
+  EXPECT_EQ(data["profiles"][0]["rows"][0]["kernels"][0]["name"], name);
 }
 
 }  // namespace

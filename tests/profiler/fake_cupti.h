@@ -30,9 +30,10 @@ struct Fake {
   uint32_t correlation = 0;
   int64_t free_at = 0, next_ns = 2000;
   int records = 0, lose = -1,
-      zero = -1;          // the records with these numbers, of those that stand for work
-  bool twice = false;     // every call runs two kernels
-  bool parallel = false;  // all that is launched runs at once
+      zero = -1;                   // the records with these numbers, of those that stand for work
+  bool twice = false;              // every call runs two kernels
+  bool parallel = false;           // all that is launched runs at once
+  CUpti_ActivityKernel9 kernel{};  // what all say of their name and footprint
   CUptiResult answer = CUPTI_SUCCESS;
   uint32_t version = CUPTI_API_VERSION;
   std::map<cudaGraphExec_t, std::pair<uint32_t, size_t>> graphs;  // number, nodes
@@ -67,6 +68,7 @@ struct Fake {
     free_at = begin + next_ns;
     if (kinds.empty() || records++ == lose) return;
     R r{};
+    if constexpr (std::is_same_v<R, CUpti_ActivityKernel9>) r = kernel;
     r.kind = kind;
     r.correlationId = correlation;
     r.graphNodeId = node;

@@ -259,6 +259,9 @@ TEST(Table, WrongSortKeyNamesTheNearest) {
         << e.message();
   }
   EXPECT_THROW(report.table({.row_limit = -2}), Error);
+  EXPECT_THROW(report.table({.columns = "footprnt"}), Error);
+  const std::string text = report.table({.columns = "footprint"});
+  EXPECT_NE(text.find("note: a row of the CPU has no footprint\n"), std::string::npos) << text;
   for (const char* key : {"self_cpu_time_total", "cpu_time_total", "cpu_time",
            "dispatch_time_total", "count", "flops", "bytes"}) {
     EXPECT_NO_THROW(report.table({.sort_by = key}));

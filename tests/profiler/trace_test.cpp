@@ -75,6 +75,48 @@ TEST(ChromeTrace, DeviceLanesFlowsAndCounters) {
   EXPECT_EQ(count["C queue depth"], 30);
 }
 
+// As Kineto writes them: its readers show them. What is not known is not there.
+TEST(ChromeTrace, AKernelSaysItsFootprintInKinetosKeys) {
+  Report r = device_report();
+  r.card = {80, 108};
+  for (LaunchRecord& l : r.traces[0].launches) {
+    if (l.kernel == "gemm_128x64")
+      l.footprint = {.grid = {540, 2, 1},
+          .block = {128, 1, 1},
+          .registers = 255,
+          .static_shared = 1024,
+          .dynamic_shared = 48 << 10};
+    if (l.kernel == "relu_kernel") l.footprint = {.grid = {54, 2, 1}, .block = {256, 1, 1}};
+  }
+  const std::string text = trace_of(r);
+  EXPECT_EQ(rules(validate_trace(text)), "");
+  const Json trace = Json::parse(text);
+  EXPECT_EQ(trace["deviceProperties"][0]["numSms"], 108);
+  EXPECT_EQ(trace["deviceProperties"][0]["computeMajor"], 8);
+  const auto said = [&](std::string_view kernel) {
+    for (const Json& event : trace["traceEvents"]) {
+      if (event["name"] != kernel || event["cat"] != "kernel") continue;
+      Json args = event["args"];
+      for (const char* key :
+          {"External id", "correlation", "device", "context", "stream", "x_source"})
+        EXPECT_EQ(args.erase(key), 1u) << key;
+      return args;
+    }
+    return Json("no such kernel");
+  };
+  // 2 blocks of 4 warps fit: 12.5 %. 1,080 blocks are 5 times 2 x 108.
+  EXPECT_EQ(said("gemm_128x64"),
+      Json::parse(R"({"grid": [540, 2, 1], "block": [128, 1, 1], "registers per thread": 255,
+        "shared memory": 50176, "blocks per SM": 10.0, "warps per SM": 40.0,
+        "est. achieved occupancy %": 13, "x_static_shared": 1024, "x_occupancy": 0.125,
+        "x_limit": "registers", "x_waves": 5.0, "x_tail": 1.0})"));
+  EXPECT_EQ(
+      said("relu_kernel"), Json::parse(
+                               R"({"grid": [54, 2, 1], "block": [256, 1, 1], "blocks per SM": 1.0,
+        "warps per SM": 8.0})"));
+  EXPECT_EQ(said("softmax_kernel"), Json::object());
+}
+
 TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
   Report r = device_report();
   r.nodes = {{.name = "linear_act", .made_of = "linear + relu", .phase = "forward"},
