@@ -183,8 +183,8 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
     words.read(r.err);
     EXPECT_GE(words.tables - before, tables) << r.out << r.err;
   }
-  const Result doctor = program.run({"doctor", "--json"});
-  for (const auto& check : nlohmann::json::parse(doctor.out)["checks"]) {
+  const auto doctor = nlohmann::json::parse(program.run({"doctor", "--json"}).out);
+  for (const auto& check : doctor["checks"]) {
     words.add(check["verdict"]);
     words.add(check["check"]);
   }
