@@ -4,29 +4,19 @@
 // longer rows W is read again. Reads h, labels, grad_output and saved once, W once or twice per
 // block; writes a loss a row, dz and dh.
 #include "ops/fused/chain_end.cuh"
+#include "ops/fused/rows_of_block.cuh"
 #include "ops/ops.h"
-#include "ops/product/gemm_launch.cuh"
-#include "ops/rows/row.cuh"
 
 // B batch, C classes, H hidden
 namespace sinter::SINTER_KERNEL_NS {
 
-constexpr int kHeadThreads = 256, kHeadWarps = kHeadThreads / 32, kHeadRows = 16;
 template <class T> constexpr int kHeadDepth = 256 / static_cast<int>(sizeof(T));
 
 template <class T> struct HeadOperands {
-  using V = compute_t<T>;
   ProductSide<T> h, w;
-  Bias<T> bias;
-  In<int32_t> labels;
-  In<V> grad_output;
-  int64_t grad_output_step;
-  Target<V> target;
-  Out<V> loss;
-  Out<T> dz;
+  LossOperands<T> loss;
   EndSteps<T, kReluGrad> dh;  // or the sums as they are
   bool has_act;
-  uint32_t* faults;
 };
 
 template <class T, int kC> struct HeadShared {
@@ -79,19 +69,10 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
     cp_async_commit();
   };
   copy(0, true);
-  // What is read after the product is on its way before it: bias, label, scale, and what the first
-  // chunk of dh is multiplied by.
-  using Row = WarpRow<V, kC / 16, 16>;
-  const int r = thread_x() / 16, c0 = lane() % 16, classes = static_cast<int>(x.w.outer);
-  const int64_t mine = first + r;
-  const bool real = mine < rows;
-  Row row{mine, classes};
-  typename Row::Values bias;
-  SINTER_UNROLL
-  for (int j = 0; j < kC / 16; ++j)
-    bias.v[j] = c0 + 16 * j < classes ? x.bias.at(c0 + 16 * j) : V(0);
-  const RowNumber<int> label{real ? x.labels[mine] : 0};
-  const RowNumber<V> scale{real ? x.grad_output[mine * x.grad_output_step] : V(0)};
+  // What is read after the product is on its way before it, and what the first chunk of dh is
+  // multiplied by.
+  using Loss = LossOfRows<T, kC>;
+  Loss loss(x.loss, first, rows);
   constexpr int kGroups = kDepth / kGroup;
   const int of_row = thread_x() / kGroups, column = thread_x() % kGroups * kGroup;
   const int64_t i = first + of_row;
@@ -110,26 +91,9 @@ SINTER_DEVICE_FN void head_of_rows(const HeadOperands<T>& x, Shared& s, Core& co
     block_sync();
   }
 
-  typename Row::Values z;
+  typename Loss::Logits z;
   core.logits(z.v);
-  row.each([&](auto i) { z.v[i.j] = z.v[i.j] + bias.v[i.j]; });
-  const bool good = row.check_label(label, x.faults);
-  SINTER_UNROLL
-  for (int j = 0; j < kC / 16; ++j) s.dz.put(r, c0 + 16 * j, T(0.0f));  // of the padding
-  cross_entropy(
-      row, z, label, x.target, true, scale,
-      [&](V loss) {
-        row.once([&](auto, int64_t at) {
-          if (real) x.loss.put(at, good ? loss : V(NAN));
-        });
-      },
-      [&](const auto& dz) {
-        row.each([&](auto i) {
-          const T v = T(dz(i));
-          s.dz.put(r, i.c, v);
-          if (real) x.dz.put(mine * row.cols + i.c, v);
-        });
-      });
+  loss(z, [&](int r, int c, T dz) { s.dz.put(r, c, dz); });
 
   const bool again = chunks > 2;
   if (again) copy(0, false);
@@ -202,43 +166,15 @@ template <int kC> struct FfmaHead {
 // of every sum, added in warp order, of dh its own columns.
 template <class T, int kC> struct MmaHead {
   static constexpr int kColumns = kHeadDepth<T> / kHeadWarps;  // bf16 16, TF32 8
-  static constexpr bool kHalves = std::is_same_v<T, bf16>;
   MmaHeadShared<T, kC>& s;
   Vec<float, 4> z[kC / 8] = {};
 
-  // Columns k.. of 16 rows as an mma's first operand; of classes c..c + 15 as the second of two.
-  template <class Tile> static SINTER_DEVICE_FN Vec<uint32_t, 4> rows(const Tile& tile, int k) {
-    if constexpr (kHalves) {
-      return ldmatrix_x4(tile, lane() % 16, k + lane() / 16 * 8);
-    } else {
-      return words(tile, 0, k, 1, 2);
-    }
-  }
-  template <class Tile>
-  static SINTER_DEVICE_FN Vec<uint32_t, 4> classes(const Tile& tile, int c, int k) {
-    if constexpr (kHalves) {
-      return ldmatrix_x4(tile, c + lane() / 16 * 8 + lane() % 8, k + lane() / 8 % 2 * 8);
-    } else {
-      return words(tile, c, k, 2, 1);
-    }
-  }
-  // TF32: register q holds rows from 8 (q / down % 2) on, columns from 4 (q / right % 2) on.
-  template <class Tile>
-  static SINTER_DEVICE_FN Vec<uint32_t, 4> words(
-      const Tile& tile, int r, int c, int down, int right) {
-    Vec<uint32_t, 4> f;
-    SINTER_UNROLL
-    for (int q = 0; q < 4; ++q)
-      f.v[q] = to_tf32(tile(r + q / down % 2 * 8 + lane() / 4, c + q / right % 2 * 4 + lane() % 4));
-    return f;
-  }
-
   SINTER_DEVICE_FN void add(const typename HeadShared<T, kC>::Stage& stage) {
     const int k = warp() * kColumns;
-    const auto h = rows(stage.h, k);
+    const auto h = fragments_of_rows<true, T>(stage.h, 0, k);
     SINTER_UNROLL
     for (int c = 0; c < kC; c += 16) {
-      const auto w = classes(stage.w, c, k);
+      const auto w = fragments_of_rows<false, T>(stage.w, c, k);
       mma_of<T>(z[c / 8], h, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
       mma_of<T>(z[c / 8 + 1], h, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
     }
@@ -268,11 +204,9 @@ template <class T, int kC> struct MmaHead {
     Vec<float, 4> sums[kColumns / 8] = {};
     SINTER_UNROLL
     for (int c = 0; c < kC; c += kColumns) {
-      const auto dz = rows(s.dz, c);
-      if constexpr (kHalves) {
-        const auto w = ldmatrix_x4_trans(stage.w, c + lane() % 16, mine + lane() / 16 * 8);
-        mma_of<T>(sums[0], dz, Vec<uint32_t, 2>{{w.v[0], w.v[1]}});
-        mma_of<T>(sums[1], dz, Vec<uint32_t, 2>{{w.v[2], w.v[3]}});
+      const auto dz = fragments_of_rows<true, T>(s.dz, 0, c);
+      if constexpr (std::is_same_v<T, bf16>) {
+        mma_twice<T>(sums, dz, fragments_of_columns<T>(stage.w, c, mine));
       } else {
         const int k = c + lane() % 4, n = mine + lane() / 4;
         mma_of<T>(
@@ -315,14 +249,12 @@ void classifier_head(const Call& call) {
   const Tensor &h = call.in[0], &weight = call.in[1], &grad_output = call.in[3];
   if (h.size(0) == 0) return;
   const auto run = [&]<class T>(T) {
-    using V = compute_t<T>;
     const HeadOperands<T> x{product_side<T>(h, false), product_side<T>(weight, false),
-        Bias<T>(optional_input(call.in, 4)), in<int32_t>(call.in[2]), in<V>(grad_output),
-        grad_output.strides()[0], {smoothing, weight.size(0)}, out<V>(call.out[0]),
-        out<T>(call.out[1]),
+        {weight, optional_input(call.in, 4), call.in[2], grad_output, smoothing, call.out[0],
+            call.out[1]},
         {act_grad_program(Act::relu), call.in.subspan(std::min<size_t>(call.in.size(), 5)),
             call.out.subspan(2)},
-        act != Act::none, fault_flag()};
+        act != Act::none};
     const auto launch_for = [&]<int kC, bool kWhole> {
       const Grid grid{blocks_for(h.size(0), kHeadRows)};
       if (on_tensor_cores<T>())

@@ -95,6 +95,18 @@ struct HeadAttrs {
   SINTER_FIELDS(HeadAttrs, act, label_smoothing)
 };
 
+// row_chain: x[B, I], labels i32[B], grad_output[B] (any strides), then W[O, I] and b[O] or absent
+// of 2 to kChainLayers layers, relu behind all but the last, the classes -> losses[B], dlogits[B,
+// C] of x's type, the result y[B, O] of each layer but the last, then the gradients before their
+// relus, the last layer's first, and with input_grad dx[B, I], that before the relu that gave x if
+// of_relu. All weights fit into a block's shared memory (row_chain.h); f32 or bf16.
+inline constexpr int kChainLayers = 4;
+struct RowChainAttrs {
+  double label_smoothing = 0;
+  bool input_grad = false, of_relu = false;
+  SINTER_FIELDS(RowChainAttrs, label_smoothing, input_grad, of_relu)
+};
+
 // glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg,
 // du; merged: one [B, 2H] = (dg | du)
 struct GluAttrs {
@@ -159,6 +171,7 @@ struct ChainAttrs {
   OP(kConvActPoolBackwardOp, conv_act_pool_backward) \
   OP(kConvActBackwardOp, conv_act_backward) \
   OP(kClassifierHeadOp, classifier_head) \
+  OP(kRowChainOp, row_chain) \
   OP(kWeightBiasGradOp, weight_bias_grad) \
   OP(kClipNormOp, clip_norm) \
   OP(kWeightGradUpdateOp, weight_grad_update) \

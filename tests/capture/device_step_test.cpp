@@ -129,8 +129,19 @@ void captured_steps(Device device) {
       6);
   compare_steps(
       device, {.what = "f64", .optimizer = "sgd", .rules = "all", .dtype = DType::f64}, 6);
-  compare_steps(
-      device, {.what = "bf16", .optimizer = "adam", .rules = "all", .dtype = DType::bf16}, 6);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    compare_steps(device,
+        {.what = "adam, all rules", .optimizer = "adam", .rules = "all", .dtype = dtype}, 6);
+    compare_steps(device,
+        {.what = "head by head", .optimizer = "sgd", .rules = "all,-row_chain", .dtype = dtype}, 6);
+    compare_steps(device,
+        {.what = "the default net",
+            .optimizer = "sgd",
+            .rules = "all",
+            .dtype = dtype,
+            .sizes = {784, 256, 128, 10}},
+        4);
+  }
 }
 
 TEST(DeviceStepSimt, EagerStepsAreThoseOfTheCpu) { eager_steps(kSimt); }
@@ -160,8 +171,8 @@ TEST_F(DeviceStepGpu, TwoHundredStepsOnDigitsAreThoseOfTheCpu) { two_hundred_ste
 // The lists of the design: one kernel per op, nothing beside them.
 TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
   for (const auto& [rules, launches] : {std::pair<const char*, int64_t>{nullptr, 25}, {"none", 25},
-           {"all,-weight_grad_update,-classifier_head", 10}, {"all,-weight_grad_update", 8},
-           {"all", 5}}) {
+           {"all,-weight_grad_update,-classifier_head", 10},
+           {"all,-weight_grad_update,-row_chain", 8}, {"all,-row_chain", 5}, {"all", 2}}) {
     const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
     Training training(options);
     std::unique_ptr<Step> step;
@@ -186,21 +197,31 @@ TEST(DeviceStepSimt, LaunchesAreThoseOfTheList) {
   }
 }
 
-TEST(DeviceStepSimt, TheFiveKernelsInTf32RunOnTensorCores) {
+// The kernels of a replay in TF32, of which no other product is left.
+std::vector<std::string> kernels_in_tf32(const std::vector<int64_t>& sizes, const char* rules) {
   set_allow_tf32(true);
-  const TrainOptions options{.sizes = {20, 16, 12, 10}, .device = kSimt};
+  const TrainOptions options{.sizes = sizes, .device = kSimt};
   Training training(options);
-  Step step(training.function(), training.step_options("all"));
+  Step step(training.function(), training.step_options(rules));
   const Tensors batch = batch_of(options, 8, 1);
   for (int i = 0; i < 2; ++i) step(batch);
   const LaunchLog log;
   step(batch);
   set_allow_tf32(false);
-  ASSERT_EQ(log.launches().size(), 5u);
-  for (const LaunchShape& launch : log.launches())
-    EXPECT_NE(launch.kernel.find("_mma_"), std::string::npos) << launch.kernel;
-  EXPECT_TRUE(log.launches()[2].kernel.starts_with("classifier_head_mma_16<float"))
-      << log.launches()[2].kernel;
+  std::vector<std::string> names;
+  for (const LaunchShape& launch : log.launches()) {
+    names.emplace_back(launch.kernel);
+    EXPECT_NE(names.back().find("_mma_"), std::string::npos) << names.back();
+  }
+  return names;
+}
+TEST(DeviceStepSimt, TheKernelsInTf32RunOnTensorCores) {
+  const std::vector<std::string> five = kernels_in_tf32({20, 16, 12, 10}, "all,-row_chain"),
+                                 three = kernels_in_tf32({784, 256, 128, 10}, "all");
+  ASSERT_EQ(five.size(), 5u);
+  EXPECT_TRUE(five[2].starts_with("classifier_head_mma_16<float")) << five[2];
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_TRUE(three[1].starts_with("row_chain_mma_16<float")) << three[1];
 }
 
 }  // namespace

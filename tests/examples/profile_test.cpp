@@ -208,7 +208,7 @@ TEST(Expect, OnTheEmulatorSimtCountsAreExact) {
   const Program program;
   const Result r = program.run(
       {"compare", "--data", "synthetic", "--batch-size", "8", "--hidden", "24,16", "--device",
-          "simt", "--expect", "launches==5,eager.launches==25,api_calls==5,memcpy==0,allocs==0"});
+          "simt", "--expect", "launches==2,eager.launches==25,api_calls==2,memcpy==0,allocs==0"});
   EXPECT_EQ(r.status, 0) << r.err << r.out;
 }
 

@@ -7,6 +7,7 @@
 #include "ops/fused/clip_norm.cu"
 #include "ops/fused/gated_linear.cu"
 #include "ops/fused/pointwise_chain.cu"
+#include "ops/fused/row_chain.cu"
 #include "ops/fused/softmax_xent.cu"
 #include "ops/fused/weight_bias_grad.cu"
 #include "ops/fused/weight_grad_update.cu"
@@ -94,6 +95,10 @@ TEST(FusedCountsSimt, SectorsOfRows) {
           HeadAttrs{Act::relu}, {.read = 1});
       expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias},
           HeadAttrs{Act::none, 0.1}, {.read = 1});
+      const Tensors chain{values({b, 64}, type), labels, seed, values({128, 64}, type),
+          values({128}), values({64, 128}, type), values({64}), values({16, 64}, type), bias};
+      for (const RowChainAttrs& attrs : {RowChainAttrs{}, {.input_grad = true, .of_relu = true}})
+        expect_cost(kRowChainOp, row_chain, chain, attrs, {.read = 1});
     }
   }
 }

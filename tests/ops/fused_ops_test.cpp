@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/device/launch_log.h"
+#include "core/device/simt.h"
 #include "core/parallel.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/product/gemm_library.h"
@@ -122,8 +123,8 @@ TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
     ~Tf32() { set_allow_tf32(false); }
   } allowed;
   for (const OpDef* op : {&kLinearActOp, &kInputGradActOp, &kWeightBiasGradOp, &kWeightGradUpdateOp,
-           &kClassifierHeadOp, &kMergeLinearOp, &kConvActOp, &kConvActPoolOp, &kConvNormActOp,
-           &kConvActBackwardOp, &kConvActPoolBackwardOp}) {
+           &kClassifierHeadOp, &kRowChainOp, &kMergeLinearOp, &kConvActOp, &kConvActPoolOp,
+           &kConvNormActOp, &kConvActBackwardOp, &kConvActPoolBackwardOp}) {
     for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
@@ -133,6 +134,22 @@ TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
         EXPECT_EQ(launch.kernel.find("_ffma_"), std::string::npos) << launch.kernel;
     }
   }
+}
+
+// Of more rows than blocks take at once, a block takes 16 after the other, with the same weights.
+TEST(FusedOpsSimt, ABlockTakesRowsAfterRowsThroughAChain) {
+  simt::set_schedule({.multiprocessors = 1});
+  int longer = 0;
+  for (const Sample& sample : samples_of(kRowChainOp)) {
+    if (sample.bad) continue;
+    longer += sample.in[0].size(0) > 2 * 16;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(cat(sample.what, ", ", name_of(dtype)));
+      ASSERT_NO_THROW(compare(kRowChainOp, sample, dtype, kSimt));
+    }
+  }
+  simt::set_schedule({});
+  EXPECT_GE(longer, 2);
 }
 
 TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {

@@ -76,6 +76,16 @@ TEST(Reference, CountsTheFlopsOfAllItsOps) {
   EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{0.1}), 10 * 20 + 5 * 4);
   EXPECT_EQ(flops(kClassifierHeadOp, {h, w, labels, seed, b, h}, HeadAttrs{Act::relu}),
       2 * (2 * 20 * 6) + 20 + 9 * 20 + 3 * 4 + 24);
+  // The head's without the layer before it: that, and its dX.
+  const Tensor x = Tensor::meta({4, 3}), w0 = Tensor::meta({6, 3}), b0 = Tensor::meta({6});
+  const auto chain = [&](const RowChainAttrs& attrs) {
+    return flops(kRowChainOp, {x, labels, seed, w0, b0, w, b}, attrs) -
+           flops(kClassifierHeadOp, {h, w, labels, seed, b, h}, HeadAttrs{Act::relu});
+  };
+  const int64_t layer = 2 * 4 * 6 * 3, act = 24 + 24;
+  EXPECT_EQ(chain({}), layer + act);
+  EXPECT_EQ(chain({.input_grad = true}), 2 * layer + act);
+  EXPECT_EQ(chain({.input_grad = true, .of_relu = true}), 2 * layer + act + 12);
   EXPECT_EQ(flops(kWeightBiasGradOp, {z, h}, {}), 2 * 4 * 5 * 6 + 20);
 }
 
@@ -101,6 +111,19 @@ TEST(Reference, ItsErrorsAndTheKernelsLimitNameTheFusedOp) {
       Error::Kind::shape, {"classifier_head: ", "; there are 65 classes; at most 64 classes"}, [&] {
         kClassifierHeadOp.results(Tensors{h, w, labels, seed}, HeadAttrs{.act = Act::none});
       });
+  const Tensor large = Tensor::zeros({600, 6}), last = Tensor::zeros({10, 600});
+  test::expect_error(Error::Kind::shape,
+      {"row_chain: ",
+          "; weights and 16 rows of 6-600-600-10 take 1891328 bytes of shared memory; "
+          "at most 232448 bytes"},
+      [&] {
+        kRowChainOp.results(
+            Tensors{h, labels, seed, large, {}, Tensor::zeros({600, 600}), {}, last},
+            RowChainAttrs{});
+      });
+  test::expect_error(Error::Kind::shape, {"row_chain: 1 layers given; allowed 2 to 4"}, [&] {
+    kRowChainOp.results(Tensors{h, labels, seed, w}, RowChainAttrs{});
+  });
 }
 
 }  // namespace

@@ -1,0 +1,325 @@
+// row_chain: of a chain of layers forward, loss and backward to the chain's input, but for the
+// gradients of weights; see row_chain.cpp. A block has all weights in its shared memory, and takes
+// 16 rows at a time through the whole chain there, every grid-th 16: a result overwrites nothing
+// that is still read, a gradient takes the place of the result that it belongs to. Reads the
+// weights once per block, x, labels and grad_output once; writes losses, dlogits, and of each layer
+// between its result and the gradient before its relu once, and dx.
+#include "ops/fused/row_chain.h"
+
+#include "ops/fused/rows_of_block.cuh"
+
+// C classes; layer l is [outs, ins]
+namespace sinter::SINTER_KERNEL_NS {
+
+template <class T>
+using ChainTile =
+    SharedTile<T, ChainLayout::kRows, ChainLayout::kRowBytes / int(sizeof(T)), kVec<T>>;
+template <class T> inline constexpr int kChainDepth = ChainLayout::kRowBytes / int(sizeof(T));
+template <class T> struct ChainShared {
+  SharedTile<float, kHeadRows, kHeadClasses, 4> z;
+  ChainTile<T> first;  // and as many behind it as the layout says
+};
+static_assert(sizeof(ChainShared<bf16>) == ChainLayout::kLogitBytes + ChainLayout::kTileBytes &&
+              sizeof(ChainShared<float>) == sizeof(ChainShared<bf16>));
+
+// A matrix of some columns in shared memory, tile after tile, row of tiles after row of tiles.
+template <class T> class InTiles {
+ public:
+  SINTER_DEVICE_FN InTiles(ChainTile<T>& tiles, int begin, int columns)
+      : tiles_(tiles),
+        begin_(keep_shared(tiles) + begin * kBytes),
+        across_((columns + kChainDepth<T> - 1) / kChainDepth<T>) {}
+  SINTER_DEVICE_FN int across() const { return across_; }
+  // The one with element (r, c), which is its (r % kHeadRows, c % kChainDepth).
+  SINTER_DEVICE_FN ChainTile<T>& with(int r, int c) const {
+    return shared_at(tiles_, begin_ + (r / kHeadRows * across_ + c / kChainDepth<T>)*kBytes);
+  }
+
+ private:
+  static constexpr int kBytes = ChainLayout::kTileBytes;
+  ChainTile<T>& tiles_;
+  int begin_, across_;
+};
+
+template <class T> struct ChainLayer {
+  ProductSide<T> weight;
+  Bias<T> bias{Tensor()};
+  int weight_at = 0, rows_at = 0;  // of the weight and of the layer's input, the first tile
+  Columns<T, Out<T>> rows, grad;   // its input, if another layer made it; the gradient of that
+};
+template <class T> struct RowChain {
+  ProductSide<T> x;
+  LossOperands<T> loss;
+  int layers, dz_at;
+  bool of_relu;
+  ChainLayer<T> layer[kChainLayers];
+};
+
+// Rows from `first` on, whole tiles of them, on their way to shared memory; zeros where there are
+// none. kWhole: no chunk of 16 bytes is there in part.
+template <bool kWhole, class T>
+SINTER_DEVICE_FN void bring(
+    const ProductSide<T>& side, int64_t first, int rows, const InTiles<T>& to) {
+  constexpr int kOfRow = kChainDepth<T> / kVec<T>, kOfTile = kHeadRows * kOfRow,
+                kAtOnce = kHeadThreads / kOfTile;
+  const int tiles = (rows + kHeadRows - 1) / kHeadRows * to.across(),
+            r = thread_x() % kOfTile / kOfRow, c = thread_x() % kOfRow * kVec<T>;
+  SINTER_NO_UNROLL
+  for (int t = thread_x() / kOfTile; t < tiles; t += kAtOnce) {
+    const int row = t / to.across() * kHeadRows, column = t % to.across() * kChainDepth<T>;
+    const auto chunk = side.chunk(true, first + row + r, column + c);
+    auto& tile = to.with(row, column);
+    if constexpr (kWhole) {
+      cp_async16(tile, r, c, side.data, chunk.at, chunk.left > 0);
+    } else {
+      copy_chunk<T>(side, chunk, tile, r, c);
+    }
+  }
+}
+
+// The block's 16 rows from shared memory to rows `first` on of a matrix.
+template <bool kWhole, class T>
+SINTER_DEVICE_FN void send(
+    const InTiles<T>& from, const Columns<T, Out<T>>& to, int64_t first, int64_t rows) {
+  const int columns = static_cast<int>(to.cols), groups = (columns + kGroup - 1) / kGroup;
+  SINTER_NO_UNROLL
+  for (int e = thread_x(); e < kHeadRows * groups; e += kHeadThreads) {
+    const int r = e / groups, c = e % groups * kGroup;
+    if (first + r >= rows) break;
+    T v[kGroup];
+    load_group<T>(from.with(0, c), r, c % kChainDepth<T>, v);
+    if constexpr (kWhole) {
+      to.store(first + r, c, AllOfGroup{}, v);
+    } else {
+      to.store(first + r, c, columns - c < kGroup ? columns - c : kGroup, v);
+    }
+  }
+}
+
+// Walks along the terms of the sums of a product of 16 rows, kStep at a time, tile by tile: f(tile
+// of a, the column there, tile of b, the column or row there). Terms are the columns of a and of
+// b's rows n.. (kForward, a W^T), or the columns of a and b's rows, of which the columns n.. are
+// meant (a W). They come in sixteens, filled up with zeros.
+template <bool kForward, int kStep, class T, class F>
+SINTER_DEVICE_FN void for_terms(
+    const InTiles<T>& a, const InTiles<T>& b, int n, int terms, const F& f) {
+  constexpr int kOfTile = kForward ? kChainDepth<T> : kHeadRows;
+  SINTER_NO_UNROLL
+  for (int t = 0; t < terms; t += kOfTile) {
+    const auto& rows = a.with(0, t);
+    const auto& tile = kForward ? b.with(n, t) : b.with(t, n);
+    const int column = kForward ? 0 : t % kChainDepth<T>;
+    SINTER_UNROLL
+    for (int k = 0; k < kOfTile; k += kStep) {
+      if (t + k >= terms) break;
+      f(rows, column + k, tile, k);
+    }
+  }
+}
+
+// A core makes such a product for `columns` columns, in sixteens, a warp sixteen at a time: use(r,
+// c, sums of columns c.. of row r, what load(c) gave for these columns before). kRowsOf: how many
+// rows a thread of FfmaChain has, few where there are few columns.
+struct FfmaChain {
+  template <int kRowsOf, bool kForward, class Load, class Use>
+  static SINTER_DEVICE_FN void product(const InTiles<float>& a, const InTiles<float>& b,
+      int columns, int terms, const Load& load, const Use& use) {
+    constexpr int kOfWarp = 2 * kRowsOf, kShares = kHeadRows / kOfWarp, kAtOnce = kVec<float>;
+    SINTER_NO_UNROLL
+    for (int t = warp(); t < (columns + 15) / 16 * kShares; t += kHeadWarps) {
+      const int n = t / kShares * 16, mine = lane() % 16, c = n + mine,
+                first = t % kShares * kOfWarp + lane() / 16 * kRowsOf;
+      const Vec<float, 1> loaded{{load(c)}};
+      float sums[kRowsOf] = {};
+      for_terms<kForward, kAtOnce>(
+          a, b, n, terms, [&](const auto& rows, int column, const auto& tile, int k) {
+            Vec<float, kAtOnce> y;
+            if constexpr (kForward) {
+              y = tile.template load_vec<kAtOnce>(mine, k);
+            } else {
+              SINTER_UNROLL
+              for (int e = 0; e < kAtOnce; ++e) y[e] = tile(k + e, c % kChainDepth<float>);
+            }
+            SINTER_UNROLL
+            for (int i = 0; i < kRowsOf; ++i) {
+              const auto x = rows.template load_vec<kAtOnce>(first + i, column);
+              SINTER_UNROLL
+              for (int e = 0; e < kAtOnce; ++e) sums[i] = math::mul_add(x[e], y[e], sums[i]);
+            }
+          });
+      SINTER_UNROLL
+      for (int i = 0; i < kRowsOf; ++i) use(first + i, c, Vec<float, 1>{{sums[i]}}, loaded);
+    }
+  }
+};
+template <class T> struct MmaChain {
+  template <int kRowsOf, bool kForward, class Load, class Use>
+  static SINTER_DEVICE_FN void product(const InTiles<T>& a, const InTiles<T>& b, int columns,
+      int terms, const Load& load, const Use& use) {
+    SINTER_NO_UNROLL
+    for (int n = warp() * 16; n < columns; n += kHeadWarps * 16) {
+      // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane
+      // % 4.
+      const int r = lane() / 4, c = n + lane() % 4 * 2;
+      const Vec<float, 2> loaded[2] = {{{load(c), load(c + 1)}}, {{load(c + 8), load(c + 9)}}};
+      Vec<float, 4> sums[2] = {};
+      for_terms<kForward, 32 / int(sizeof(T))>(
+          a, b, n, terms, [&](const auto& rows, int column, const auto& tile, int k) {
+            const auto x = fragments_of_rows<true, T>(rows, 0, column);
+            if constexpr (kForward) {
+              mma_twice<T>(sums, x, fragments_of_rows<false, T>(tile, 0, k));
+            } else {
+              mma_twice<T>(sums, x, fragments_of_columns<T>(tile, k, n % kChainDepth<T>));
+            }
+          });
+      SINTER_UNROLL
+      for (int f = 0; f < 2; ++f) {
+        use(r, c + 8 * f, Vec<float, 2>{{sums[f].v[0], sums[f].v[1]}}, loaded[f]);
+        use(r + 8, c + 8 * f, Vec<float, 2>{{sums[f].v[2], sums[f].v[3]}}, loaded[f]);
+      }
+    }
+  }
+};
+
+template <class Core, bool kWhole, int kC, class T>
+SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
+  constexpr int kDepth = kChainDepth<T>;
+  auto& s = shared<ChainShared<T>>();
+  const auto ins = [&](int l) { return static_cast<int>(x.layer[l].weight.k); };
+  const auto outs = [&](int l) { return static_cast<int>(x.layer[l].weight.outer); };
+  const auto weight = [&](int l) { return InTiles<T>(s.first, x.layer[l].weight_at, ins(l)); };
+  const auto rows_of = [&](int l) { return InTiles<T>(s.first, x.layer[l].rows_at, ins(l)); };
+  const auto bring_weight = [&](int l) { bring<kWhole>(x.layer[l].weight, 0, outs(l), weight(l)); };
+  const int last = x.layers - 1;
+  const InTiles<T> dz(s.first, x.dz_at, x.loss.classes);
+  const int64_t rows = x.x.outer;
+  bring_weight(0);
+  SINTER_NO_UNROLL
+  for (int64_t first = block_x() * kHeadRows; first < rows; first += grid_x() * kHeadRows) {
+    bring<kWhole>(x.x, first, kHeadRows, rows_of(0));
+    cp_async_commit();
+    if (first == block_x() * kHeadRows) {
+      SINTER_NO_UNROLL
+      for (int l = 1; l <= last; ++l) bring_weight(l);
+    }
+    cp_async_commit();
+    using Loss = LossOfRows<T, kC>;
+    Loss loss(x.loss, first, rows);
+    cp_async_wait<1>();
+    block_sync();
+
+    SINTER_NO_UNROLL
+    for (int l = 0; l < last; ++l) {
+      const InTiles<T> y = rows_of(l + 1);
+      const int width = outs(l);
+      Core::template product<8, true>(
+          rows_of(l), weight(l), width, ins(l),
+          [&](int c) { return c < width ? x.layer[l].bias.at(c) : 0.0f; },
+          [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>& bias) {
+            Vec<T, N> v;
+            SINTER_UNROLL
+            for (int q = 0; q < N; ++q)
+              v[q] = c + q < width ? T(pointwise::Relu{}.forward(sums[q] + bias[q])) : T(0.0f);
+            y.with(0, c).store_vec(r, c % kDepth, v);
+          });
+      cp_async_wait<0>();
+      block_sync();
+      send<kWhole>(y, x.layer[l + 1].rows, first, rows);
+    }
+
+    Core::template product<1, true>(
+        rows_of(last), weight(last), x.loss.classes, ins(last), [](int) { return 0.0f; },
+        [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
+          s.z.store_vec(r, c, sums);
+        });
+    block_sync();
+    typename Loss::Logits z;
+    SINTER_UNROLL
+    for (int j = 0; j < kC / 16; ++j) {
+      const int c = Loss::column(j);
+      z.v[j] = c < x.loss.classes ? s.z(thread_x() / 16, c) : 0.0f;
+    }
+    loss(z, [&](int r, int c, T v) {
+      if (c < (x.loss.classes + 15) / 16 * 16) dz.with(0, c).put(r, c % kDepth, v);
+    });
+    block_sync();
+
+    SINTER_NO_UNROLL
+    for (int l = last; l >= 0 && x.layer[l].grad; --l) {
+      const InTiles<T> y = rows_of(l);
+      const int width = ins(l);
+      const bool masked = l > 0 || x.of_relu;
+      Core::template product<8, false>(
+          l == last ? dz : rows_of(l + 1), weight(l), width, outs(l), [](int) { return 0.0f; },
+          [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
+            auto& tile = y.with(0, c);
+            Vec<T, N> v = tile.template load_vec<N>(r, c % kDepth);
+            SINTER_UNROLL
+            for (int q = 0; q < N; ++q)
+              v[q] = T(masked ? pointwise::Relu{}.grad(sums[q], float(v[q])) : sums[q]);
+            tile.store_vec(r, c % kDepth, v);
+          });
+      block_sync();
+      send<kWhole>(y, x.layer[l].grad, first, rows);
+    }
+    block_sync();  // nobody still reads what the next rows overwrite
+  }
+}
+
+template <int kC, bool kWhole>
+SINTER_KERNEL_BOUNDS(kHeadThreads, 2)
+row_chain_ffma_16(RowChain<float> x) {
+  rows_through_chain<FfmaChain, kWhole, kC>(x);
+}
+template <class T, int kC, bool kWhole>
+SINTER_KERNEL_BOUNDS(kHeadThreads, 2)
+row_chain_mma_16(RowChain<T> x) {
+  rows_through_chain<MmaChain<T>, kWhole, kC>(x);
+}
+
+void row_chain(const Call& call) {
+  const auto& attrs = call.as<RowChainAttrs>();
+  const std::vector<int64_t> widths = chain_widths(call.in);
+  const int last = static_cast<int>(widths.size()) - 2;
+  if (call.in[0].size(0) == 0) return;
+  const auto run = [&]<class T>(T) {
+    const ChainLayout layout(widths, dtype_of<T>);
+    const auto operand = [&](int l, int which) {
+      return optional_input(call.in, 3 + 2 * l + which);
+    };
+    RowChain<T> x{product_side<T>(call.in[0], false),
+        {operand(last, 0), operand(last, 1), call.in[1], call.in[2], attrs.label_smoothing,
+            call.out[0], call.out[1]},
+        last + 1, layout.rows[last + 1], attrs.of_relu, {}};
+    bool whole = lies<Layout::along_k>(x.x);
+    for (int l = 0; l <= last; ++l) {
+      ChainLayer<T>& layer = x.layer[l];
+      layer.weight = product_side<T>(operand(l, 0), false);
+      layer.bias = Bias<T>(operand(l, 1));
+      layer.weight_at = layout.weight[l];
+      layer.rows_at = layout.rows[l];
+      // Results: losses, dlogits, rows 1.. to last, gradients of rows last .. to 1, and of x.
+      if (l > 0) layer.rows = columns_out<T>(call.out[1 + l]);
+      if (l > 0 || attrs.input_grad) layer.grad = columns_out<T>(call.out[2 + 2 * last - l]);
+      whole = whole && lies<Layout::along_k>(layer.weight) && (l == 0 || layer.rows.vec) &&
+              (!layer.grad || layer.grad.vec);
+    }
+    const auto launch_for = [&]<int kC, bool kWhole> {
+      const int64_t at_once = shared_memory_limit(kDevice) / layout.bytes() > 1 ? 2 : 1;
+      const Grid grid{std::min(blocks_for(x.x.outer, kHeadRows), at_once * multiprocessors())};
+      if (on_tensor_cores<T>())
+        return launch<row_chain_mma_16<T, kC, kWhole>>(grid, kHeadThreads, layout.bytes(), x);
+      if constexpr (kHasFfma<T>)
+        launch<row_chain_ffma_16<kC, kWhole>>(grid, kHeadThreads, layout.bytes(), x);
+    };
+    const bool few = x.loss.classes <= 16;
+    if (few && whole) return launch_for.template operator()<16, true>();
+    if (few) return launch_for.template operator()<16, false>();
+    if (whole) return launch_for.template operator()<64, true>();
+    launch_for.template operator()<64, false>();
+  };
+  if (call.in[0].dtype() == DType::bf16) return run(bf16{});
+  run(float{});
+}
+
+}  // namespace sinter::SINTER_KERNEL_NS

@@ -1,0 +1,54 @@
+// Samples of row_chain.
+#include "ops/fused/fused.h"
+#include "tests/ops/samples/samples.h"
+
+namespace sinter {
+namespace {
+
+std::vector<Sample> row_chain_samples() {
+  const auto make = [](int64_t b, std::vector<int64_t> widths, const RowChainAttrs& attrs,
+                        const char* what, bool bias = true) {
+    const Tensor seed = broadcast_to(Tensor::full({1}, b ? 1.0 / double(b) : 1, DType::f64), {b});
+    Sample s{
+        .in = {sample_tensor({b, widths[0]}, 1, -1, 1), sample_labels(b, widths.back(), 5), seed},
+        .attrs = attrs,
+        .what = what,
+        .differentiable = false};
+    for (size_t l = 1; l < widths.size(); ++l) {
+      // What goes through keeps its size, or there would be little left to compare.
+      const double most = std::sqrt(6.0 / double(widths[l - 1]));
+      s.in.push_back(sample_tensor({widths[l], widths[l - 1]}, 10 + l, -most, most));
+      s.in.push_back(bias ? sample_tensor({widths[l]}, 20 + l, -0.5, 0.5) : Tensor());
+    }
+    return s;
+  };
+  constexpr RowChainAttrs kForward{}, kToInput{.input_grad = true},
+      kToRelu{.input_grad = true, .of_relu = true};
+  Sample per_row = make(33, {24, 40, 10}, kToRelu, "a gradient of its own per row"),
+         large = make(4, {600, 600, 6}, kForward, "weights that do not fit"),
+         wide = make(4, {8, 8, 65}, kForward, "too many classes"),
+         differ = make(4, {9, 7, 3}, kForward, "features differ"),
+         labels = make(4, {9, 7, 3}, kForward, "labels differ"),
+         one = make(4, {9, 7}, kForward, "one layer"),
+         five = make(4, {9, 7, 6, 5, 4, 3}, kForward, "five layers");
+  per_row.in[2] = sample_tensor({33}, 6);
+  differ.in[3] = sample_tensor({7, 8}, 1);
+  labels.in[1] = sample_labels(3, 3, 5);
+  for (Sample* s : {&large, &wide, &differ, &labels, &one, &five}) {
+    for (Tensor& t : s->in) t = t.defined() && t.dtype() == DType::f64 ? cast(t, DType::f32) : t;
+    s->bad = true;
+  }
+  return {make(17, {33, 77, 10}, kForward, "odd"),
+      make(19, {20, 37, 12, 33}, {.label_smoothing = 0.1, .input_grad = true, .of_relu = true},
+          "ragged, three layers, many classes"),
+      make(1, {24, 16, 10}, kToInput, "one row"), make(0, {24, 16, 10}, kToRelu, "empty batch"),
+      make(48, {64, 136, 16}, kToRelu, "whole tiles"),
+      make(16, {32, 64, 64}, kToInput, "whole tiles, many classes"),
+      make(15, {12, 40, 9, 8, 5}, kToRelu, "four layers, no biases", false),
+      make(31, {7, 5, 1}, kToInput, "one class"), per_row, large, wide, differ, labels, one, five};
+}
+
+const Samples row_chain_samples_of(kRowChainOp, row_chain_samples);
+
+}  // namespace
+}  // namespace sinter
