@@ -490,11 +490,14 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
   for (const FakeToolkit::Node& node : graph.nodes)
     if (!s.memory_lives(node)) return cudaErrorIllegalAddress;
   ++graph.launches;
+  const int64_t by_script = s.machine.clock ? s.machine.clock(graph.names()) : 0;
+  if (by_script < 0) return cudaErrorLaunchFailure;
+  s.device_ns += by_script;
   for (const FakeToolkit::Node& node : graph.nodes) {
     if (node.event) {
       s.stamps[static_cast<cudaEvent_t>(node.event)] = s.device_ns;
       s.device_ns += std::exchange(s.pause_ns, 0);
-    } else {
+    } else if (!s.machine.clock) {
       s.device_ns += s.ns_of(node.name);
     }
   }
@@ -1031,6 +1034,10 @@ int64_t FakeToolkit::count(const std::string& name) const {
 std::vector<std::string> FakeToolkit::executed() const {
   const std::lock_guard lock(state->mutex);
   return state->executed;
+}
+int64_t FakeToolkit::device_ns() const {
+  const std::lock_guard lock(state->mutex);
+  return state->device_ns;
 }
 void FakeToolkit::pause(int64_t ns) {
   const std::lock_guard lock(state->mutex);

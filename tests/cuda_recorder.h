@@ -14,6 +14,7 @@
 
 #if SINTER_HAS_CUDA
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -47,8 +48,11 @@ class FakeToolkit {
     size_t gemm_workspace = 1 << 20;
     int64_t gemm_ns = 2000;
     std::vector<ConvProposal> conv_proposals = {{1}};  // the best first
-    int conv_kernels = 1;                              // of each convolution
-    size_t shared_bytes() const;                       // of a block that asks, by capability
+    int conv_kernels = 1;  // of each convolution
+    // The clock of graphs as a script: what one of these nodes takes as a whole; less than 0: its
+    // launch fails. Without a script each node takes what it does outside of graphs.
+    std::function<int64_t(const std::vector<std::string>& nodes)> clock = {};
+    size_t shared_bytes() const;  // of a block that asks, by capability
   };
   void set(const Machine& machine);
 
@@ -59,6 +63,8 @@ class FakeToolkit {
   std::vector<std::string> executed() const;
   void clear_log();
 
+  // Time on the card since the recorder was made.
+  int64_t device_ns() const;
   // The device stands still for as long behind the next event that a graph records.
   void pause(int64_t ns);
   // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the

@@ -57,11 +57,14 @@ struct Choice {
   int chosen = 0;
   bool made = false, measured = false;  // measured: by time, or at least that was tried
   bool before = false;                  // by an earlier process
-  std::string note = {};                // why it is not by time, if it is not
+  // On CUDA a candidate's run is a replay, one call that lies in no graph with others.
+  bool of_replays = false;
+  std::string note = {};  // why it is not by time, if it is not
 
   const Candidate& winner() const { return candidates[size_t(chosen)]; }
-  bool timed() const { return winner().us > 0; }
-  // "measured 3.1 us, own kernel 4.2; measured before on this card", or the note.
+  bool timed() const { return !candidates.empty() && winner().us > 0; }
+  // "measured 3.1 us, own kernel 4.2; measured before on this card", or the note. Of candidates
+  // that have one name the fastest is told.
   std::string text() const;
   // The winner's name before that.
   std::string said() const;
@@ -72,6 +75,10 @@ using RunCandidate = std::function<void(size_t i)>;
 // The winner by the times of rounds in which each candidate runs once, or -1: nobody can tell. Who
 // does not run has none.
 using PickWinner = std::function<int(const std::vector<std::vector<double>>& us)>;
+
+// A candidate is timed so often, and on CUDA a timing of replays takes about so long.
+inline constexpr size_t kRounds = 15;
+inline constexpr double kTimingUs = 1000;
 
 // Times the candidates that run, in turn: on CUDA by the card's own clock in graphs, as a step is
 // one (on the host's, whoever has fewer launches wins). `begin` prepares that, where it is
