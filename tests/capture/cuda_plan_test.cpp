@@ -74,8 +74,9 @@ double noisy(int& turn, double high, double low) { return (++turn + 7) / 10 % 5 
 TEST(CudaPlan, WhereTheStepsAgreeWithTheGroupsNothingChanges) {
   const Planned planned = plan(two_us_each);
   EXPECT_EQ(planned.nodes.size(), 5u);
-  test::expect_facts(planned.text, {"plan     by groups, measured 10 us, none 5",
-                                       " us; whole step measured 10 us, without it "});
+  test::expect_facts(planned.text,
+      {"plan     by groups, measured 10 us, none 50\n",
+          "measured 2 us, linear + relu 4; whole step measured 10 us, without it 12\n"});
   EXPECT_EQ(planned.text.find("fallback"), std::string::npos) << planned.text;
 }
 
@@ -88,8 +89,8 @@ TEST(CudaPlan, AFlipFindsTheFasterStepThatJudgingByGroupsMisses) {
   EXPECT_TRUE(has(planned.nodes, "weight_grad_update")) << "the other groups stay";
   EXPECT_EQ(planned.nodes.size(), 7u);
   test::expect_facts(planned.text,
-      {"plan     by groups, measured 40 us, none 5", "fallback weight_grad_update <- ",
-          "fused, measured 2 us, ", "; whole step measured 16 us, with it 40: kept unfused"});
+      {"plan     by groups, measured 40 us, none 50\n", "fallback classifier_head <- ",
+          ": fused, measured 2 us, ", "; whole step measured 14 us, with it 40: kept unfused"});
 }
 
 TEST(CudaPlan, NoneIsTakenWhereEveryFusedStepIsSlower) {
