@@ -148,6 +148,7 @@ bool recall(Choice& choice, const std::string& question, Device::Type device,
 void choose_first(Choice& choice, const RunCandidate& run) {
   choice.chosen = 0;
   for (size_t i = 1; i < choice.candidates.size() && choice.chosen == 0; ++i) {
+    if (choice.candidates[i].by_time_only && choice_rule() != ChoiceRule::library) continue;
     if (starts(choice.candidates[i], Device::Type::cuda, [&] { run(i); })) choice.chosen = int(i);
   }
   if (choice.chosen == 0 && choice.note.empty() && choice.candidates.size() > 1) {
@@ -225,8 +226,8 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
   if (!question.empty()) keep_choice(question, answer_of(choice));
 }
 
-bool run_chosen(Choice& choice, const char* kernel, const std::function<std::string()>& question,
-    const RunCandidate& run) {
+bool run_chosen(Choice& choice, const char* library_kernel,
+    const std::function<std::string()>& question, const RunCandidate& run) {
   const ChoiceRule rule = choice_rule();
   if (rule == ChoiceRule::measured && !choice.measured && !capturing()) {
     choose_fastest(choice, question(), Device::Type::cuda, [&] { return run; });
@@ -239,6 +240,7 @@ bool run_chosen(Choice& choice, const char* kernel, const std::function<std::str
   // The first algorithm of the library's for a bare product or convolution is a matter of course.
   if (rehearses && (choice.chosen == 0 || choice.timed())) choice_text = choice.said();
   if (choice.chosen == 0) return false;
+  const char* const kernel = choice.winner().kernel ? choice.winner().kernel : library_kernel;
   const int launches = choice.winner().launches;
   for (int i = 0; i < launches && !rehearses; ++i)
     log_launch({.kernel = kernel, .grid = {}, .block = 1, .shared_bytes = 0});

@@ -43,13 +43,15 @@ class ScopedChoiceRule {
 };
 
 struct Candidate {
-  std::string name;          // "own kernel"
-  std::string version = {};  // tells those of one name apart in the file
+  std::string name;              // "own kernel"
+  std::string version = {};      // tells those of one name apart in the file
+  const char* kernel = nullptr;  // its name in a log of launches, where it has one of its own
   // A library's algorithm may take so many kernels, which are counted. 0: as many as it takes.
   int most_launches = 0;
-  int launches = -1;       // -1: not counted
-  double us = 0;           // 0: not timed
-  std::string fails = {};  // why it does not run here
+  bool by_time_only = false;  // never taken unmeasured, but where ChoiceRule is library
+  int launches = -1;          // -1: not counted
+  double us = 0;              // 0: not timed
+  std::string fails = {};     // why it does not run here
 };
 
 struct Choice {
@@ -93,11 +95,11 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
 std::optional<Error> failure_of(Device::Type device, const std::function<void()>& work);
 
 // A product or a convolution on CUDA, candidate 0 being the own kernel: chooses by choice_rule() if
-// that is still to be done, then runs the winner as `kernel`. In a rehearsal the winner's run may
-// do nothing but ask for memory. False: the own kernel's, nothing was done. REQUIRES: not a
+// that is still to be done, then runs the winner as `library_kernel`. In a rehearsal the winner's
+// run may do nothing but ask for memory. False: the own kernel's, nothing was done. REQUIRES: not a
 // candidate's first call inside a capture.
-bool run_chosen(Choice& choice, const char* kernel, const std::function<std::string()>& question,
-    const RunCandidate& run);
+bool run_chosen(Choice& choice, const char* library_kernel,
+    const std::function<std::string()>& question, const RunCandidate& run);
 // Who makes the product or convolution that the thread rehearsed last, if that is no matter of
 // course, in words; then forgets it. For explain().
 std::string take_choice_text();
