@@ -1,6 +1,6 @@
-// What this card can do at all, and what cuBLASLt's epilogues are worth on it, for
-// scripts/gpu_report: one JSON object on stdout, the roofs (as `mnist calibrate` measures them), us
-// of large products, and rows. A row per fused op, type and shape: what was measured and
+// What this card can do at all, and what the ends of products in cuBLASLt and cuDNN are worth on
+// it, for scripts/gpu_report: one JSON object on stdout, the roofs (as `mnist calibrate` measures
+// them), us of large products, and rows. A row per fused op, type and shape: what was measured and
 // chosen (core/device/chooser.h), the time of what was chosen, and that of the plain ops it
 // stands for. Times are those of a captured graph of repetitions; data is random.
 #include <fmt/format.h>
@@ -82,14 +82,15 @@ Json rows(Device device) {
            {DType::f32, true, "tf32"}, {DType::bf16, false, "bf16"}}) {
     set_allow_tf32(tf32);
     for (const auto& [b, i, o] : {std::tuple<int64_t, int64_t, int64_t>(128, 784, 256),
-             {1024, 784, 512}, {8192, 784, 512}, {8192, 768, 3072}}) {
+             {1024, 784, 512}, {8192, 784, 512}, {8192, 768, 3072}, {8192, 3072, 768}}) {
       const Tensor x = random({b, i}, dtype, device), w = random({o, i}, dtype, device),
-                   bias = random({o}, DType::f32, device), dy = random({b, o}, dtype, device);
+                   bias = random({o}, DType::f32, device), dy = random({b, o}, dtype, device),
+                   up = random({b, i}, dtype, device);
       const auto row = [&](const OpDef& op, const Tensors& in, const Attrs& attrs,
                            const char* form) {
         std::string choice, none;
         const double us = time_of([&] { apply(op, in, attrs); }, choice);
-        const double unfused = time_of([&] { op.reference(in, attrs); }, none);
+        const double unfused = op.reference ? time_of([&] { op.reference(in, attrs); }, none) : us;
         all.push_back({{"op", op.text()}, {"form", form}, {"dtype", name}, {"rows", b}, {"in", i},
             {"out", o}, {"us", us}, {"unfused_us", unfused}, {"choice", choice}});
       };
@@ -98,6 +99,8 @@ Json rows(Device device) {
       row(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::relu}, "relu backward");
       row(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::gelu_tanh}, "gelu_tanh backward");
       row(kWeightBiasGradOp, {dy, x}, {}, "bias gradient");
+      row(kLinearOp, {x, w, bias}, LinearAttrs{dtype}, "f32 bias");
+      row(kGatedLinearBackwardOp, {dy, w, x, up}, GluAttrs{.act = Act::gelu_tanh}, "gate backward");
     }
   }
   return all;

@@ -22,6 +22,15 @@ std::string name_of(Device::Type type) {
 }
 std::string launches(int n) { return cat(n, n == 1 ? " launch" : " launches"); }
 
+// The times of a group by itself and of the step with and without it, as far as there are any.
+std::string decided_by(const Group& group) {
+  std::string out;
+  if (group.choice.measured) out = group.kept_unfused() ? group.choice.said() : group.choice.text();
+  const std::string in_step = group.in_step.text();
+  if (!in_step.empty()) out += cat(out.empty() ? "" : "; ", "whole step ", in_step);
+  return out.empty() && group.kept_unfused() ? "by the plan" : out;
+}
+
 class Explainer {
  public:
   explicit Explainer(const Captured& captured)
@@ -119,7 +128,7 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   for (const Group& group : groups) {
     if (group.kept_unfused()) {
       fallbacks += fmt::format("fallback {} <- {}: {}: kept unfused     ({} not saved)\n",
-          group.rule, explainer.names(group), group.choice.said(), launches(group.launches_saved));
+          group.rule, explainer.names(group), decided_by(group), launches(group.launches_saved));
       continue;
     }
     out += fmt::format("group {:<3}{:<{}}  <- {}     saves {}{}{}", ++number, group.rule, width,
@@ -127,7 +136,7 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
         group.bytes_saved ? ", " + kilobytes(group.bytes_saved) : "",
         explainer.intermediates(group));
     out += explainer.predicted(group, ceiling);
-    if (group.choice.measured) out += "   " + group.choice.text();
+    if (const std::string by = decided_by(group); !by.empty()) out += "   " + by;
     out += '\n';
     measured = measured || group.choice.measured;
   }
@@ -151,10 +160,19 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     if (!rule.on(device) && set.has(rule.name()))
       out += cat("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");
   }
+  const Choice& whole = captured.fused.plan;
+  if (whole.measured) {
+    out += cat("plan     ", whole.said());
+    for (const Candidate& c : whole.candidates) {
+      if (!c.fails.empty()) out += cat("; ", c.name, " does not run: ", c.fails);
+    }
+    out += '\n';
+  }
   if (measured || !fallbacks.empty()) {
     out += fmt::format(
-        "choice   measured: a group goes where what runs without it is faster by {:.0f} %\n",
-        100 * (margin_on(device) - 1));
+        "choice   measured: a group goes where what runs without it is faster by {:.0f} %{}\n",
+        100 * (margin_on(device) - 1),
+        whole.timed() ? "; then where the whole step is faster without it, beyond doubt" : "");
     const std::string note = kept_choices_note();
     if (!note.empty()) out += cat("note     ", note, "\n");
   } else if (!groups.empty()) {

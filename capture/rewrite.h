@@ -19,9 +19,10 @@ struct Group {
   int launches_saved = 0;
   int64_t bytes_saved = 0;
   std::vector<int> origin;
-  // Of "fused" and of what runs without the group, "merge_linear + glu", if it was measured.
-  Choice choice = {};
-  bool kept_unfused() const { return choice.chosen == 1; }
+  // Of "fused" and of what runs without the group, "merge_linear + glu", if it was measured; and of
+  // whole steps "with it" and "without it", which have the last word.
+  Choice choice = {}, in_step = {};
+  bool kept_unfused() const { return (in_step.made ? in_step : choice).chosen == 1; }
 };
 // Why nodes are no group, and the smallest change of the program that would make them one. Both in
 // words; empty: nothing is in the way. Both follow from the condition that failed, so no rule has
@@ -51,6 +52,7 @@ class Rewriter {
   Device::Type device;  // whose kernels will run it
   std::vector<Group> groups;
   std::vector<Miss> misses;
+  Choice plan = {};  // of whole steps: with which groups to begin, if that was measured
 
   const Node& node(int i) const { return graph.nodes[i]; }
   bool alive(int i) const { return node(i).op != nullptr; }

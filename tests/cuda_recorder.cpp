@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kWorkNs = 2000;
 constexpr size_t kSharedAlways = 48 << 10;
-constexpr const char* kGemm = "cublaslt_gemm";
+constexpr const char *kGemm = "cublaslt_gemm", *kGraph = "cudnn_graph";
 constexpr size_t kPoisoned = 1 << 20;  // of a block; the rest is not touched
 // Blocks lie so far behind a multiple of 256. A flag in a kernel's parameters may stand in front of
 // padding that holds the rest of some old address; together they end in a byte of 0 or 1, which no
@@ -105,6 +105,7 @@ struct State {
   std::map<uintptr_t, std::map<int, std::vector<char>>> attributes;
   std::vector<FakeToolkit::Matmul> matmuls;
   std::vector<FakeToolkit::Convolution> convolutions;
+  std::vector<FakeToolkit::GraphRun> graph_runs;
   std::vector<FakeToolkit::Copy> copies;
 
   template <class H> int make(H* to, const char* what) {
@@ -195,7 +196,9 @@ struct State {
     for (auto& [stream, works] : late)
       std::erase_if(works, [&](const LateWork& work) { return lies_in(work.to, block, bytes); });
   }
-  int64_t ns_of(const std::string& name) const { return name == kGemm ? machine.gemm_ns : kWorkNs; }
+  int64_t ns_of(const std::string& name) const {
+    return name == kGemm ? machine.gemm_ns : name == kGraph ? machine.graph_ns : kWorkNs;
+  }
   // A kernel, copy or product with these words in its parameters: runs, or becomes a node. Returns
   // whether it runs.
   bool put(cudaStream_t stream, std::string name, std::vector<uintptr_t> words = {}) {
@@ -490,11 +493,14 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
   for (const FakeToolkit::Node& node : graph.nodes)
     if (!s.memory_lives(node)) return cudaErrorIllegalAddress;
   ++graph.launches;
+  const int64_t by_script = s.machine.clock ? s.machine.clock(graph.names()) : 0;
+  if (by_script < 0) return cudaErrorLaunchFailure;
+  s.device_ns += by_script;
   for (const FakeToolkit::Node& node : graph.nodes) {
     if (node.event) {
       s.stamps[static_cast<cudaEvent_t>(node.event)] = s.device_ns;
       s.device_ns += std::exchange(s.pause_ns, 0);
-    } else {
+    } else if (!s.machine.clock) {
       s.device_ns += s.ns_of(node.name);
     }
   }
@@ -794,6 +800,146 @@ int on(Call<Id::cudnnGetConvolutionBackwardFilterAlgorithm_v7>, State& s, cudnnH
     cudnnConvolutionBwdFilterAlgoPerf_t* results) {
   return conv_proposals(s, x, filter, wanted, found, results);
 }
+// Graphs of operations. A descriptor is its attributes, as they were set, and these two.
+constexpr int kBackendType = -1, kFinalized = -2;
+constexpr const char* kBackend = "backend descriptor";
+size_t size_of_attribute(cudnnBackendAttributeType_t type) {
+  return type == CUDNN_TYPE_BOOLEAN ? sizeof(bool)
+         : type == CUDNN_TYPE_DATA_TYPE || type == CUDNN_TYPE_HEUR_MODE ||
+                 type == CUDNN_TYPE_POINTWISE_MODE
+             ? sizeof(int)
+             : sizeof(int64_t);
+}
+bool is_finalized(State& s, const void* desc) {
+  const auto it = s.handles.find(word(desc));
+  return it != s.handles.end() && it->second == kBackend && s.attribute<bool>(desc, kFinalized);
+}
+template <class T>
+std::vector<T> list_of(State& s, const void* desc, cudnnBackendAttributeName_t name) {
+  const std::vector<char>& bytes = s.attributes[word(desc)][name];
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+int on(Call<Id::cudnnBackendCreateDescriptor>, State& s, cudnnBackendDescriptorType_t type,
+    cudnnBackendDescriptor_t* desc) {
+  s.make(desc, kBackend);
+  s.attributes.erase(word(*desc));
+  return s.set_attribute(*desc, kBackendType, type);
+}
+int on(Call<Id::cudnnBackendDestroyDescriptor>, State& s, cudnnBackendDescriptor_t desc) {
+  return s.give_back(desc);
+}
+int on(Call<Id::cudnnBackendSetAttribute>, State& s, cudnnBackendDescriptor_t desc,
+    cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
+    const void* values) {
+  if (is_finalized(s, desc)) return CUDNN_STATUS_BAD_PARAM;
+  const char* const bytes = static_cast<const char*>(values);
+  s.attributes[word(desc)][name].assign(
+      bytes, bytes + static_cast<size_t>(count) * size_of_attribute(type));
+  if (type != CUDNN_TYPE_BACKEND_DESCRIPTOR) return 0;
+  for (const void* part : list_of<const void*>(s, desc, name))
+    if (!is_finalized(s, part)) return CUDNN_STATUS_BAD_PARAM;
+  return 0;
+}
+FakeToolkit::GraphTensor graph_tensor(State& s, const void* desc) {
+  if (!desc) return {};
+  return {s.attribute<int64_t>(desc, CUDNN_ATTR_TENSOR_UNIQUE_ID),
+      s.attribute<int>(desc, CUDNN_ATTR_TENSOR_DATA_TYPE),
+      list_of<int64_t>(s, desc, CUDNN_ATTR_TENSOR_DIMENSIONS),
+      list_of<int64_t>(s, desc, CUDNN_ATTR_TENSOR_STRIDES),
+      s.attribute<bool>(desc, CUDNN_ATTR_TENSOR_IS_VIRTUAL)};
+}
+FakeToolkit::GraphOperation graph_operation(State& s, const void* desc) {
+  const auto part = [&](cudnnBackendAttributeName_t name) {
+    return graph_tensor(s, s.attribute<const void*>(desc, name));
+  };
+  if (s.attribute<int>(desc, kBackendType) == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+    return {-1, part(CUDNN_ATTR_OPERATION_MATMUL_ADESC), part(CUDNN_ATTR_OPERATION_MATMUL_BDESC),
+        part(CUDNN_ATTR_OPERATION_MATMUL_CDESC)};
+  const int mode =
+      s.attribute<int>(s.attribute<const void*>(desc, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR),
+          CUDNN_ATTR_POINTWISE_MODE);
+  const auto dy = part(CUDNN_ATTR_OPERATION_POINTWISE_DYDESC),
+             x = part(CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
+  if (!dy.dims.empty()) return {mode, dy, x, part(CUDNN_ATTR_OPERATION_POINTWISE_DXDESC)};
+  return {mode, x, part(CUDNN_ATTR_OPERATION_POINTWISE_BDESC),
+      part(CUDNN_ATTR_OPERATION_POINTWISE_YDESC)};
+}
+// Sizes go together: a product's as a product's, others are equal or of one row or column.
+bool sizes_agree(const FakeToolkit::GraphOperation& o) {
+  const auto &x = o.x.dims, &other = o.other.dims, &y = o.y.dims;
+  if (x.size() != 3 || y.size() != 3) return false;
+  if (o.mode < 0) return other.size() == 3 && x[2] == other[1] && y[1] == x[1] && y[2] == other[2];
+  for (size_t d = 0; d < 3; ++d)
+    if (x[d] != y[d] || (!other.empty() && other[d] != y[d] && other[d] != 1)) return false;
+  return true;
+}
+int on(Call<Id::cudnnBackendFinalize>, State& s, cudnnBackendDescriptor_t desc) {
+  const auto type = s.attribute<cudnnBackendDescriptorType_t>(desc, kBackendType);
+  if (type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+    for (const void* part : list_of<const void*>(s, desc, CUDNN_ATTR_OPERATIONGRAPH_OPS))
+      if (!sizes_agree(graph_operation(s, part))) return CUDNN_STATUS_BAD_PARAM;
+  }
+  if (type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR && s.machine.graph_proposals == 0)
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  return s.set_attribute(desc, kFinalized, true);
+}
+int on(Call<Id::cudnnBackendGetAttribute>, State& s, cudnnBackendDescriptor_t desc,
+    cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t, int64_t wanted, int64_t* count,
+    void* values) {
+  if (!is_finalized(s, desc)) return CUDNN_STATUS_BAD_PARAM;
+  *count = 1;
+  if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
+    *count = std::min<int64_t>(wanted, s.machine.graph_proposals);
+    for (int64_t i = 0; i < *count; ++i) {
+      const void* const config = static_cast<void**>(values)[i];
+      s.set_attribute(config, kFinalized, true);
+      s.set_attribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, i);
+      s.set_attribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+          s.attribute<const void*>(desc, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH));
+    }
+  } else if (name == CUDNN_ATTR_ENGINECFG_ENGINE) {
+    const void* const engine = *static_cast<void**>(values);
+    s.set_attribute(engine, kFinalized, true);
+    s.set_attribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+        s.attribute<int64_t>(desc, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES) == 0
+            ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
+            : CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {
+    *static_cast<int*>(values) = s.attribute<int>(desc, name);
+  } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
+    *static_cast<int64_t*>(values) = 1 << 20;
+  } else {
+    return CUDNN_STATUS_NOT_SUPPORTED;
+  }
+  return 0;
+}
+int on(Call<Id::cudnnBackendExecute>, State& s, cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+    cudnnBackendDescriptor_t pack) {
+  if (!is_finalized(s, plan) || !is_finalized(s, pack)) return CUDNN_STATUS_BAD_PARAM;
+  if (s.machine.graphs_fail) return CUDNN_STATUS_EXECUTION_FAILED;
+  FakeToolkit::GraphRun run;
+  const auto ids = list_of<int64_t>(s, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+  const auto memory = list_of<const void*>(s, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+  std::vector<uintptr_t> words;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    run.memory[ids[i]] = memory[i];
+    words.push_back(word(memory[i]));
+  }
+  words.push_back(word(s.attribute<const void*>(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)));
+  const auto part = [&](const void* of, cudnnBackendAttributeName_t name) {
+    return s.attribute<const void*>(of, name);
+  };
+  // A proposal keeps the graph that it is for, in place of an engine.
+  const void* const graph =
+      part(part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINECFG_ENGINE);
+  for (const void* operation : list_of<const void*>(s, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS))
+    run.operations.push_back(graph_operation(s, operation));
+  s.graph_runs.push_back(std::move(run));
+  s.put(s.attribute<cudaStream_t>(handle, 0), kGraph, std::move(words));
+  return 0;
+}
 struct ConvDescriptors {
   const void *x, *weight, *y, *bias, *convolution;
 };
@@ -970,7 +1116,9 @@ template <class R, class... A> struct Stub<R (*)(A...)> {
       }
     }
     Capture* capture = s.capture_of_thread();
-    if (capture && (makes(kName) || releases(kName) || has(kName, "Synchronize"))) {
+    // What a graph of cuDNN's is described with is the host's.
+    const bool of_card = !has(kName, "Backend");
+    if (capture && of_card && (makes(kName) || releases(kName) || has(kName, "Synchronize"))) {
       capture->valid = false;
       answer = kUnknown<R>;
     }
@@ -1032,6 +1180,10 @@ std::vector<std::string> FakeToolkit::executed() const {
   const std::lock_guard lock(state->mutex);
   return state->executed;
 }
+int64_t FakeToolkit::device_ns() const {
+  const std::lock_guard lock(state->mutex);
+  return state->device_ns;
+}
 void FakeToolkit::pause(int64_t ns) {
   const std::lock_guard lock(state->mutex);
   state->pause_ns = ns;
@@ -1043,6 +1195,7 @@ void FakeToolkit::clear_log() {
   state->executed.clear();
   state->matmuls.clear();
   state->convolutions.clear();
+  state->graph_runs.clear();
   state->copies.clear();
 }
 
@@ -1088,6 +1241,10 @@ std::vector<FakeToolkit::Matmul> FakeToolkit::matmuls() const {
 std::vector<FakeToolkit::Convolution> FakeToolkit::convolutions() const {
   const std::lock_guard lock(state->mutex);
   return state->convolutions;
+}
+std::vector<FakeToolkit::GraphRun> FakeToolkit::graph_runs() const {
+  const std::lock_guard lock(state->mutex);
+  return state->graph_runs;
 }
 std::vector<FakeToolkit::Copy> FakeToolkit::copies() const {
   const std::lock_guard lock(state->mutex);

@@ -14,6 +14,7 @@
 
 #if SINTER_HAS_CUDA
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -48,7 +49,15 @@ class FakeToolkit {
     int64_t gemm_ns = 2000;
     std::vector<ConvProposal> conv_proposals = {{1}};  // the best first
     int conv_kernels = 1;                              // of each convolution
-    size_t shared_bytes() const;                       // of a block that asks, by capability
+    // Of a graph of cuDNN's: plans that it offers, the first of them unrepeatable; does a plan fail
+    // when it is run?
+    int graph_proposals = 2;
+    bool graphs_fail = false;
+    int64_t graph_ns = 2000;
+    // The clock of graphs as a script: what one of these nodes takes as a whole; less than 0: its
+    // launch fails. Without a script each node takes what it does outside of graphs.
+    std::function<int64_t(const std::vector<std::string>& nodes)> clock = {};
+    size_t shared_bytes() const;  // of a block that asks, by capability
   };
   void set(const Machine& machine);
 
@@ -59,6 +68,8 @@ class FakeToolkit {
   std::vector<std::string> executed() const;
   void clear_log();
 
+  // Time on the card since the recorder was made.
+  int64_t device_ns() const;
   // The device stands still for as long behind the next event that a graph records.
   void pause(int64_t ns);
   // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the
@@ -132,6 +143,24 @@ class FakeToolkit {
     cudaStream_t stream;
   };
   std::vector<Convolution> convolutions() const;
+
+  // Graphs of operations that cuDNN ran. A tensor is a batch of one matrix; of an operation that
+  // takes one operand `other` has no dims, and of a backward x is dy.
+  struct GraphTensor {
+    int64_t id = 0;
+    int type = 0;
+    std::vector<int64_t> dims, strides;
+    bool is_virtual = false;
+  };
+  struct GraphOperation {
+    int mode = 0;  // of a pointwise operation; of a product -1
+    GraphTensor x, other, y;
+  };
+  struct GraphRun {
+    std::vector<GraphOperation> operations;
+    std::map<int64_t, const void*> memory;  // by a tensor's id
+  };
+  std::vector<GraphRun> graph_runs() const;
 
   // What was made and not given back: "cudaMalloc 1024", "stream", ..
   std::vector<std::string> alive() const;

@@ -48,10 +48,10 @@ bool starts(Candidate& c, Device::Type device, const std::function<void()>& run)
   return c.fails.empty() && (!counts || c.launches <= c.most_launches);
 }
 
-// So many runs are one timing on a card, and a candidate is timed so often: at least 6 times, with
-// fewer pairs of rounds no interval exists (profiler/thresholds.h).
+// So many runs are one timing on a card, of replays as many as take kTimingUs. A candidate is timed
+// at least 6 times: with fewer pairs of rounds no interval exists (profiler/thresholds.h).
 constexpr int kRepetitions = 10;
-constexpr size_t kFewestRounds = 6, kRounds = 15;
+constexpr size_t kFewestRounds = 6;
 constexpr double kEnoughUs = 3e5;
 
 // Times of the candidates that run, if they are two or more. Rounds go to and fro, A B B A, so that
@@ -71,15 +71,20 @@ std::vector<std::vector<double>> time_all(
     return us;
   }
   std::vector<std::unique_ptr<cuda::DeviceGraph>> graphs(us.size());
+  int repetitions = choice.of_replays ? 1 : kRepetitions;
   const auto time_of = [&](size_t i) {
+    const auto repeat = [&] {
+      for (int turn = 0; turn < repetitions; ++turn) run(i);
+    };
     if (device == Device::Type::cuda) {
-      if (!graphs[i]) {
+      if (!choice.of_replays && !graphs[i]) {
         cuda::GraphBuilder builder(0, false);
         builder.begin(cuda::Pass::capture);
-        for (int turn = 0; turn < kRepetitions; ++turn) run(i);
+        repeat();
         graphs[i] = builder.end();
       }
-      return graphs[i]->milliseconds(1) * 1e3 / kRepetitions;
+      return (graphs[i] ? graphs[i]->milliseconds(1) : cuda::milliseconds(repeat)) * 1e3 /
+             repetitions;
     }
     const auto start = std::chrono::steady_clock::now();
     run(i);
@@ -88,6 +93,10 @@ std::vector<std::vector<double>> time_all(
   };
   double spent = 0;
   for (const size_t i : running) spent += time_of(i);
+  if (choice.of_replays) {
+    const double longest_us = std::max(spent / double(running.size()), kTimingUs / kRepetitions);
+    repetitions = std::max(1, int(kTimingUs / longest_us));
+  }
   for (size_t round = 0; round < kRounds && (round < kFewestRounds || spent < kEnoughUs); ++round) {
     for (const size_t i : running) spent += us[i].emplace_back(time_of(i));
     std::ranges::reverse(running);
@@ -139,6 +148,7 @@ bool recall(Choice& choice, const std::string& question, Device::Type device,
 void choose_first(Choice& choice, const RunCandidate& run) {
   choice.chosen = 0;
   for (size_t i = 1; i < choice.candidates.size() && choice.chosen == 0; ++i) {
+    if (choice.candidates[i].by_time_only && choice_rule() != ChoiceRule::library) continue;
     if (starts(choice.candidates[i], Device::Type::cuda, [&] { run(i); })) choice.chosen = int(i);
   }
   if (choice.chosen == 0 && choice.note.empty() && choice.candidates.size() > 1) {
@@ -157,12 +167,18 @@ std::string Choice::text() const {
   std::string out;
   if (timed()) {
     const auto rounded = [](double us) { return std::round(us * 10) / 10; };
-    const Candidate* other = nullptr;
+    std::vector<const Candidate*> others;  // the fastest of each name
     for (const Candidate& c : candidates) {
-      if (c.us > 0 && c.name != winner().name && (!other || c.us < other->us)) other = &c;
+      if (c.us <= 0 || c.name == winner().name) continue;
+      const auto same = std::ranges::find(others, c.name, &Candidate::name);
+      if (same == others.end()) {
+        others.push_back(&c);
+      } else if (c.us < (*same)->us) {
+        *same = &c;
+      }
     }
     out = cat("measured ", rounded(winner().us), " us");
-    if (other) out += cat(", ", other->name, " ", rounded(other->us));
+    for (const Candidate* c : others) out += cat(", ", c->name, " ", rounded(c->us));
     if (before) out += "; measured before on this card";
   }
   return note.empty() ? out : out.empty() ? note : cat(out, "; ", note);
@@ -210,8 +226,8 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
   if (!question.empty()) keep_choice(question, answer_of(choice));
 }
 
-bool run_chosen(Choice& choice, const char* kernel, const std::function<std::string()>& question,
-    const RunCandidate& run) {
+bool run_chosen(Choice& choice, const char* library_kernel,
+    const std::function<std::string()>& question, const RunCandidate& run) {
   const ChoiceRule rule = choice_rule();
   if (rule == ChoiceRule::measured && !choice.measured && !capturing()) {
     choose_fastest(choice, question(), Device::Type::cuda, [&] { return run; });
@@ -224,6 +240,7 @@ bool run_chosen(Choice& choice, const char* kernel, const std::function<std::str
   // The first algorithm of the library's for a bare product or convolution is a matter of course.
   if (rehearses && (choice.chosen == 0 || choice.timed())) choice_text = choice.said();
   if (choice.chosen == 0) return false;
+  const char* const kernel = choice.winner().kernel ? choice.winner().kernel : library_kernel;
   const int launches = choice.winner().launches;
   for (int i = 0; i < launches && !rehearses; ++i)
     log_launch({.kernel = kernel, .grid = {}, .block = 1, .shared_bytes = 0});

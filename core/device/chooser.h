@@ -43,13 +43,15 @@ class ScopedChoiceRule {
 };
 
 struct Candidate {
-  std::string name;          // "own kernel"
-  std::string version = {};  // tells those of one name apart in the file
+  std::string name;              // "own kernel"
+  std::string version = {};      // tells those of one name apart in the file
+  const char* kernel = nullptr;  // its name in a log of launches, where it has one of its own
   // A library's algorithm may take so many kernels, which are counted. 0: as many as it takes.
   int most_launches = 0;
-  int launches = -1;       // -1: not counted
-  double us = 0;           // 0: not timed
-  std::string fails = {};  // why it does not run here
+  bool by_time_only = false;  // never taken unmeasured, but where ChoiceRule is library
+  int launches = -1;          // -1: not counted
+  double us = 0;              // 0: not timed
+  std::string fails = {};     // why it does not run here
 };
 
 struct Choice {
@@ -57,11 +59,14 @@ struct Choice {
   int chosen = 0;
   bool made = false, measured = false;  // measured: by time, or at least that was tried
   bool before = false;                  // by an earlier process
-  std::string note = {};                // why it is not by time, if it is not
+  // On CUDA a candidate's run is a replay, one call that lies in no graph with others.
+  bool of_replays = false;
+  std::string note = {};  // why it is not by time, if it is not
 
   const Candidate& winner() const { return candidates[size_t(chosen)]; }
-  bool timed() const { return winner().us > 0; }
-  // "measured 3.1 us, own kernel 4.2; measured before on this card", or the note.
+  bool timed() const { return !candidates.empty() && winner().us > 0; }
+  // "measured 3.1 us, own kernel 4.2; measured before on this card", or the note. Of candidates
+  // that have one name the fastest is told.
   std::string text() const;
   // The winner's name before that.
   std::string said() const;
@@ -72,6 +77,10 @@ using RunCandidate = std::function<void(size_t i)>;
 // The winner by the times of rounds in which each candidate runs once, or -1: nobody can tell. Who
 // does not run has none.
 using PickWinner = std::function<int(const std::vector<std::vector<double>>& us)>;
+
+// A candidate is timed so often, and on CUDA a timing of replays takes about so long.
+inline constexpr size_t kRounds = 15;
+inline constexpr double kTimingUs = 1000;
 
 // Times the candidates that run, in turn: on CUDA by the card's own clock in graphs, as a step is
 // one (on the host's, whoever has fewer launches wins). `begin` prepares that, where it is
@@ -86,11 +95,11 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
 std::optional<Error> failure_of(Device::Type device, const std::function<void()>& work);
 
 // A product or a convolution on CUDA, candidate 0 being the own kernel: chooses by choice_rule() if
-// that is still to be done, then runs the winner as `kernel`. In a rehearsal the winner's run may
-// do nothing but ask for memory. False: the own kernel's, nothing was done. REQUIRES: not a
+// that is still to be done, then runs the winner as `library_kernel`. In a rehearsal the winner's
+// run may do nothing but ask for memory. False: the own kernel's, nothing was done. REQUIRES: not a
 // candidate's first call inside a capture.
-bool run_chosen(Choice& choice, const char* kernel, const std::function<std::string()>& question,
-    const RunCandidate& run);
+bool run_chosen(Choice& choice, const char* library_kernel,
+    const std::function<std::string()>& question, const RunCandidate& run);
 // Who makes the product or convolution that the thread rehearsed last, if that is no matter of
 // course, in words; then forgets it. For explain().
 std::string take_choice_text();

@@ -46,6 +46,8 @@
 #define SINTER_CUDNN_CALLS(X)                                                                      \
   X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                  \
   X(cudnnDestroyTensorDescriptor) X(cudnnSetTensor4dDescriptor) X(cudnnGetProperty)                \
+  X(cudnnBackendCreateDescriptor) X(cudnnBackendDestroyDescriptor) X(cudnnBackendSetAttribute)     \
+  X(cudnnBackendGetAttribute) X(cudnnBackendFinalize) X(cudnnBackendExecute)                       \
   SINTER_CUDNN_CONV_CALLS(X)
 #define SINTER_CUDNN_CONV_CALLS(X)                                                                 \
   X(cudnnCreateFilterDescriptor) X(cudnnDestroyFilterDescriptor) X(cudnnSetFilter4dDescriptor)     \

@@ -70,16 +70,20 @@ std::vector<int64_t> DeviceGraph::launch_timed() {
   return ns;
 }
 
-double DeviceGraph::milliseconds(int rounds) {
+double milliseconds(const std::function<void()>& work) {
   const Event begin(cudaEventDefault), end(cudaEventDefault);
-  std::vector<float> times(static_cast<size_t>(rounds));
-  for (float& ms : times) {
-    SINTER_CUDA_CALL(cudaEventRecord(begin.handle, stream()));
-    launch();
-    SINTER_CUDA_CALL(cudaEventRecord(end.handle, stream()));
-    synchronize();
-    SINTER_CUDA_CALL(cudaEventElapsedTime(&ms, begin.handle, end.handle));
-  }
+  SINTER_CUDA_CALL(cudaEventRecord(begin.handle, stream()));
+  work();
+  SINTER_CUDA_CALL(cudaEventRecord(end.handle, stream()));
+  synchronize();
+  float ms = 0;
+  SINTER_CUDA_CALL(cudaEventElapsedTime(&ms, begin.handle, end.handle));
+  return ms;
+}
+
+double DeviceGraph::milliseconds(int rounds) {
+  std::vector<double> times(static_cast<size_t>(rounds));
+  for (double& ms : times) ms = cuda::milliseconds([this] { launch(); });
   std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
   return times[static_cast<size_t>(rounds / 2)];
 }

@@ -49,6 +49,9 @@ class DeviceGraph {
   std::vector<void*> marks_;                    // timing events
 };
 
+// Device time of what `work` puts on the thread's stream. Synchronizes.
+double milliseconds(const std::function<void()>& work);
+
 enum class Pass { rehearsal, capture };
 
 class GraphBuilder {

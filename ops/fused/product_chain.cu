@@ -17,17 +17,15 @@ constexpr int kGelu = find_end(chain_detail::act<GeluTanh>()),
               kGeluGrad = find_end(chain_detail::act_grad<GeluTanh>()),
               kGate = find_end(chain_detail::gate<GeluTanh>());
 
-// What the library has of an end, or nothing.
-std::optional<GemmEpilogue> library_epilogue(const Call& call, const ProductEnd& end) {
+// What cuBLASLt has of an end.
+GemmEpilogue::Kind library_epilogue(const Call& call, const ProductEnd& end) {
   const int place = find_end(end.program);
-  if (place == kRelu) return GemmEpilogue{GemmEpilogue::relu};
-  if (place == kGelu) return GemmEpilogue{GemmEpilogue::gelu};
-  const int64_t cols = call.out[0].size(1);
-  if (cols % 8 != 0) return {};
-  if (place == kGeluKept) return GemmEpilogue{GemmEpilogue::gelu_pre, call.out[1].raw(), cols};
-  if (place != kGeluGrad || end.product != ProductKind::matmul) return {};
-  void* saved = const_cast<void*>(call.in[end.first_operand()].raw());
-  return GemmEpilogue{GemmEpilogue::gelu_grad, saved, cols};
+  if (place == kRelu) return GemmEpilogue::relu;
+  if (place == kGelu) return GemmEpilogue::gelu;
+  if (call.out[0].size(1) % 8 != 0) return GemmEpilogue::other;
+  if (place == kGeluKept) return GemmEpilogue::gelu_pre;
+  const bool gradient = place == kGeluGrad && end.product == ProductKind::matmul;
+  return gradient ? GemmEpilogue::gelu_grad : GemmEpilogue::other;
 }
 
 template <int kEnd, class T, class Y>
@@ -86,7 +84,9 @@ template <class A> void run(const Call& call) {
       });
     });
   };
-  by_library_or(own, a, false, b, along_k, end.bias(call.in), first, library_epilogue(call, end));
+  const ProductSteps steps{&end.program, end.operands(call.in), call.out, end.halves};
+  by_library_or(own, a, false, b, along_k, end.bias(call.in), first,
+      GemmEpilogue{library_epilogue(call, end), nullptr, &steps});
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ void weight_bias_grad(const Call& call) {
   };
   if (dw.numel() == 0) return own();  // db alone
   by_library_or(
-      own, dy, true, x, false, Tensor(), dw, GemmEpilogue{GemmEpilogue::bias_grad, db.raw(), 0});
+      own, dy, true, x, false, Tensor(), dw, GemmEpilogue{GemmEpilogue::bias_grad, db.raw()});
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -48,9 +48,10 @@ template <class V> struct SplitGrid {
   Grid grid;
   SplitSums<V> split;
 };
-template <int kRows, class V, class Product> SplitGrid<V> split_grid(const Product& product) {
+template <int kRows, class V, class Product>
+SplitGrid<V> split_grid(const Product& product, size_t shared_bytes = 0) {
   SplitGrid<V> s{.grid = product.grid(kRows), .split = {}};
-  s.split = split_sums<kRows, kTile, V>(s.grid.blocks(), product.a.k);
+  s.split = split_sums<kRows, kTile, V>(s.grid.blocks(), product.a.k, shared_bytes);
   s.grid.z = s.split.shares;
   return s;
 }
@@ -73,7 +74,7 @@ template <int kRows, class V, class Product> SplitGrid<V> split_grid(const Produ
   void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {                    \
     if constexpr (kHasMma<T>) {                                                                    \
       if (on_tensor_cores<T>()) {                                                                  \
-        const auto [grid, split] = split_grid<kTile, float>(product);                              \
+        const auto [grid, split] = split_grid<kTile, float>(product, sizeof(MmaTiles<T>));         \
         return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                                        \
             grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);                     \
       }                                                                                            \

@@ -1,16 +1,19 @@
-// How the products are made on devices: on CUDA by cuBLASLt or by the own kernels, which are its
-// reference (core/device/chooser.h says who chooses); with or without TF32. Behind it is a cache of
-// plans: which algorithms there are, and who makes it, for each product that was asked for. Plans
-// are made at the first call or in a rehearsal, never inside a capture. In a build without the
-// toolkit it declines everything. Thread-safe.
+// How the products are made on devices: on CUDA by cuBLASLt, large ones with what follows them by
+// cuDNN, or by the own kernels, which are the reference of both (core/device/chooser.h says who
+// chooses); with or without TF32. Behind it is a cache of plans: which algorithms there are, and
+// who makes it, for each product that was asked for. Plans are made at the first call or in a
+// rehearsal, never inside a capture. In a build without the toolkit it declines everything.
+// Thread-safe.
 //
 // Note [A bias in f32 for a result in bf16]
 //   cuBLASLt has no product with a bias of another type than its result, so a linear layer in bf16,
-//   whose bias is f32 as all that is trained, is the own kernel's. A copy of the bias in bf16 would
-//   be rounded to 8 bits where the CPU and the own kernel add all 24, and where bias and product
-//   nearly cancel, the result would be another number. A product without the bias would be rounded
-//   before the bias is added, and need a launch more; in f32 it would need that, and twice the
-//   bytes. So explain() says it, and a product without a bias does reach the library.
+//   whose bias is f32 as all that is trained, is the own kernel's, or where it is large and that is
+//   measured to be faster, a graph of cuDNN's, which adds the bias to the sums in f32. A copy of
+//   the bias in bf16 would be rounded to 8 bits where the CPU and the own kernel add all 24, and
+//   where bias and product nearly cancel, the result would be another number. A product without the
+//   bias would be rounded before the bias is added, and need a launch more; in f32 it would need
+//   that, and twice the bytes. So explain() says it, and a product without a bias does reach the
+//   library.
 #pragma once
 
 #include <functional>
@@ -18,6 +21,7 @@
 #include "core/device/chooser.h"
 #include "core/device/cpu_gemm.h"
 #include "core/tensor.h"
+#include "ops/op.h"
 
 namespace sinter {
 
@@ -25,16 +29,26 @@ namespace sinter {
 // Hopper.
 inline constexpr size_t kLibraryWorkspace = 32 << 20;
 
+struct ChainProgram;
+// What follows a product one element at a time: a program whose operand 0 is the sums with their
+// bias (ops/pointwise/chain.h), its other operands, and where its results go.
+struct ProductSteps {
+  const ChainProgram* program;
+  Operands operands;
+  std::span<Tensor> results;
+  bool halves;  // the results are the halves of the columns of one
+};
+
 // What the kernel of a product does with the sums besides adding a bias. GELU is the tanh form. A
 // NaN may leave the library's ReLU as 0. The library's gradient of ReLU reads a bit mask that its
 // forward wrote; ours reads y, so that product is the own kernel's.
 struct GemmEpilogue {
-  enum Kind : uint8_t { none, relu, gelu, gelu_pre, gelu_grad, bias_grad };
+  enum Kind : uint8_t { none, relu, gelu, gelu_pre, gelu_grad, bias_grad, other };
   Kind kind = none;
-  // gelu_pre: the pre-activation (of C's type), written; gelu_grad: the same, read. bias_grad: of
-  // C's type, written: the sums of A over k.
-  void* aux = nullptr;
-  int64_t ld = 0;  // of the pre-activation: elements, a multiple of 8
+  void* bias_grad_to = nullptr;  // of C's type: the sums of A over k
+  // What cuBLASLt has no word for is `other`. gelu_pre writes the pre-activation, the second
+  // result; gelu_grad reads the first operand. Their rows are multiples of 8 elements.
+  const ProductSteps* steps = nullptr;
 };
 
 // c = op(a) op(b) (+ bias over columns) by the library. `own` does the same by the own kernel.

@@ -24,6 +24,7 @@ EXCLUDED = [
     ("ops/image/cudnn_conv.h", "library plans: cuDNN"),
     ("capture/plan.*", "the planner: where each value lies"),
     ("capture/branches.*", "the planner: what may run side by side"),
+    ("capture/measure.*", "the planner: which groups pay, by time"),
     ("capture/parse.*", "file format: a graph as text, read"),
     ("capture/text.*", "file format: a graph as text, written"),
     ("capture/statement.*", "file format: a line of a graph as text"),
@@ -37,7 +38,7 @@ EXCLUDED = [
 ]
 # The goal is 11,000, and it is missed: this is the number that stood on 2026-11-26, rounded up.
 # Who makes the spine shorter lowers it.
-LIMIT = 15_650
+LIMIT = 15_550
 WITHIN = 0.1  # of the counts in docs/TOUR.md
 
 

@@ -109,7 +109,9 @@ void launch_kernels(int count) {
 }
 // The own kernel takes 4 us; the library has algorithms of 6 and of 2 us.
 struct Library {
-  Choice choice{.candidates = {{"own kernel"}, {"library", "1", 9}, {"library", "2", 9}}};
+  Choice choice{
+      .candidates = {{"own kernel"}, {.name = "library", .version = "1", .most_launches = 9},
+          {.name = "library", .version = "2", .most_launches = 9}}};
   bool run() {
     return run_chosen(
         choice, "library", [] { return "q"; },

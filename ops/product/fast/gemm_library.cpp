@@ -22,6 +22,7 @@
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "core/error.h"
+#include "ops/product/fast/cudnn_product.h"
 
 namespace sinter {
 namespace {
@@ -53,15 +54,16 @@ constexpr Form kForms[] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, "
     {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS, ", gelu_tanh"},
     {CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, ", gelu_tanh and pre-activation"},
     {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU, ", gelu_tanh backward"},
-    {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, ", bias gradient"}};
+    {CUBLASLT_EPILOGUE_BGRADB, CUBLASLT_EPILOGUE_BGRADB, ", bias gradient"},
+    {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, ", steps"}};
 
 // All that the plan of a product depends on.
 struct GemmKey {
   Gemm gemm;
   GemmEpilogue::Kind epilogue;
-  int64_t aux_ld;
   bool has_bias, tf32;
   int align_a, align_b, align_bias, align_c, align_aux;
+  std::string graph;  // cuDNN's; "": it is not asked
   auto operator<=>(const GemmKey&) const = default;
 
   // With an epilogue the own kernel is as good until it is measured: one launch, the same bytes.
@@ -74,9 +76,9 @@ struct GemmKey {
         kForms[epilogue].text, tf32 ? " tf32" : "");
   }
   std::string question() const {
-    return cat("product ", product(), ", ld ", gemm.lda, " ", gemm.ldb, " ", gemm.ldc, " ", aux_ld,
-        ", bias ", name_of(gemm.bias), ", aligned ", align_a, " ", align_b, " ", align_bias, " ",
-        align_c, " ", align_aux);
+    return cat("product ", product(), ", ld ", gemm.lda, " ", gemm.ldb, " ", gemm.ldc, ", bias ",
+        name_of(gemm.bias), ", aligned ", align_a, " ", align_b, " ", align_bias, " ", align_c, " ",
+        align_aux, graph.empty() ? "" : ", graph ", graph);
   }
 };
 
@@ -85,7 +87,8 @@ struct Plan {
   cuda::LtLayout a, b, c;
   cublasLtMatmulDescAttributes_t aux_attribute = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  Choice choice;  // among the own kernel and those
+  std::unique_ptr<CudnnProduct> graph;  // made when it first runs
+  Choice choice;                        // among the own kernel, those, and the graph
 
   void run(const Gemm& gemm, const Pointers& p, const cublasLtMatmulAlgo_t& algorithm) const;
 };
@@ -102,9 +105,11 @@ class Plans {
   bool run(const Gemm& gemm, const Pointers& p, const GemmEpilogue& epilogue,
       const std::function<void()>& own) {
     const std::lock_guard lock(mutex_);
-    const GemmKey key{gemm, epilogue.kind, epilogue.ld, p.bias != nullptr, allow_tf32(),
-        alignment_of(p.a), alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c),
-        alignment_of(p.aux)};
+    GemmKey key{gemm, epilogue.kind, p.bias != nullptr, allow_tf32(), alignment_of(p.a),
+        alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c), alignment_of(p.aux), ""};
+    const ProductMemory memory{p.a, p.b, p.bias, p.c};
+    key.graph = cudnn_graph(gemm, memory, epilogue);
+    if (epilogue.kind == GemmEpilogue::other && key.graph.empty()) return false;
     const auto found = plans_.find(key);
     Plan* plan = found == plans_.end() ? nullptr : found->second.get();
     if (key.fused() && choice_rule() == ChoiceRule::model && !(plan && plan->choice.measured)) {
@@ -119,7 +124,10 @@ class Plans {
     if (!plan) plan = plans_.emplace(key, make(key, p)).first->second.get();
     const auto question = [&] { return key.question(); };
     const auto make_it = [&](size_t i) {
-      return i == 0 ? own() : plan->run(gemm, p, plan->algorithms[i - 1]);
+      if (i == 0) return own();
+      if (i <= plan->algorithms.size()) return plan->run(gemm, p, plan->algorithms[i - 1]);
+      if (!plan->graph) plan->graph = make_cudnn_product(gemm, key.has_bias, epilogue);
+      plan->graph->run(memory, epilogue);
     };
     return run_chosen(plan->choice, "cublaslt_gemm", std::cref(question), std::cref(make_it));
   }
@@ -178,7 +186,7 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p) {
     plan->aux_attribute = CUBLASLT_MATMUL_DESC_BIAS_POINTER;
     set(plan->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda::lt_type_of(g.out));
   } else if (p.aux) {
-    set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.aux_ld);
+    set(plan->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, g.n);
   }
   if (p.aux) set(plan->matmul, plan->aux_attribute, p.aux);
   const auto layout = [](cuda::LtLayout& to, DType type, int64_t rows, int64_t columns, int64_t ld,
@@ -203,8 +211,11 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key.align_c));
   cublasLtMatmulHeuristicResult_t answers[kProposals] = {};
   int found = 0;
-  const cublasStatus_t answer = api().cublasLtMatmulAlgoGetHeuristic(handle_, plan->matmul, plan->a,
-      plan->b, plan->c, plan->c, preference, kProposals, answers, &found);
+  const cublasStatus_t answer =
+      key.epilogue == GemmEpilogue::other
+          ? CUBLAS_STATUS_NOT_SUPPORTED
+          : api().cublasLtMatmulAlgoGetHeuristic(handle_, plan->matmul, plan->a, plan->b, plan->c,
+                plan->c, preference, kProposals, answers, &found);
   if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
     found = 0;
   else
@@ -224,6 +235,12 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p) {
         key.has_bias && g.bias != g.out
             ? cat("cuBLASLt takes no ", name_of(g.bias), " bias for a ", name_of(g.out), " result")
             : "cuBLASLt offers none";
+  if (!key.graph.empty())
+    plan->choice.candidates.push_back({.name = "cuDNN",
+        .version = "graph",
+        .kernel = "cudnn_graph",
+        .most_launches = key.fused() ? 1 : INT_MAX,
+        .by_time_only = true});
   return plan;
 }
 
@@ -231,7 +248,10 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p) {
 
 bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
     const std::function<void()>& own, const GemmEpilogue& epilogue) {
-  return Plans::get().run(gemm, {a, b, bias, c, epilogue.aux}, epilogue, own);
+  void* const aux = epilogue.kind == GemmEpilogue::gelu_pre    ? epilogue.steps->results[1].raw()
+                    : epilogue.kind == GemmEpilogue::gelu_grad ? epilogue.steps->operands[0].raw()
+                                                               : epilogue.bias_grad_to;
+  return Plans::get().run(gemm, {a, b, bias, c, aux}, epilogue, own);
 }
 
 }  // namespace sinter

@@ -139,12 +139,18 @@ SINTER_DEVICE_FN void finish_product(
 
 // Shares for `tiles` tiles of kRows x kCols that sum k terms each: one, unless tiles would keep
 // half of the card busy at most, and each share has terms enough to be worth its way through
-// memory.
-template <int kRows, int kCols, class V> SplitSums<V> split_sums(int64_t tiles, int64_t k) {
+// memory. shared_bytes: of a block, if a multiprocessor's registers hold two of them; then it holds
+// two where its shared memory does, of which the card takes some for each.
+template <int kRows, int kCols, class V>
+SplitSums<V> split_sums(int64_t tiles, int64_t k, size_t shared_bytes = 0) {
   constexpr int64_t kElements = TileParts<kRows, kCols, kCols, V>::kElements;
   if (k < 2 * kLeastShare || tiles > kMostSplitTiles) return {};
+  constexpr size_t kOfCard = 1 << 10;
+  const bool two =
+      shared_bytes > 0 && 2 * (shared_bytes + kOfCard) <= shared_memory_limit(kDevice) + kOfCard;
+  const int64_t places = multiprocessors() * (two ? 2 : 1);
   const int64_t shares =
-      std::min({multiprocessors() / tiles, k / kLeastShare, kSplitElements / (tiles * kElements)});
+      std::min({places / tiles, k / kLeastShare, kSplitElements / (tiles * kElements)});
   if (shares < 2) return {};
   const Scratch own = scratch(kDevice, kSplitElements * sizeof(V));
   const int64_t of_k = blocks_for(k, kShareTile);

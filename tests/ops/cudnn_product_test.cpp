@@ -1,0 +1,245 @@
+// Large products with what follows them as graphs of cuDNN's, on a recorder that keeps the graphs:
+// what is asked means what the op means, and where the library refuses, fails or is slower, the
+// path is the one without it.
+#include <gtest/gtest.h>
+
+#include "ops/fused/activation.h"
+#include "ops/ops.h"
+#include "ops/product/gemm_library.h"
+#include "tests/closeness.h"
+#include "tests/gpu_test.h"
+#include "tests/test_util.h"
+
+#if SINTER_HAS_CUDA && SINTER_HAS_CUDNN
+#include "core/device/cuda.h"
+#include "core/device/cuda_graph.h"
+#include "core/device/memory.h"
+#include "tests/cuda_recorder.h"
+#endif
+
+namespace sinter {
+namespace {
+
+#if !SINTER_HAS_CUDA || !SINTER_HAS_CUDNN
+
+TEST(CudnnProduct, NotInThisBuild) { GTEST_SKIP() << "cuDNN's headers are not there"; }
+
+#else
+
+using cuda::FakeToolkit;
+using test::kCuda;
+
+// A graph's meaning at one element of its results: by the id of their tensors. All in f32.
+std::map<int64_t, float> evaluate(const FakeToolkit::GraphRun& run, int64_t i, int64_t j) {
+  std::map<int64_t, float> values;
+  const auto at = [&](const FakeToolkit::GraphTensor& t, int64_t row, int64_t col) {
+    EXPECT_EQ(t.type, CUDNN_DATA_FLOAT);
+    if (const auto made = values.find(t.id); made != values.end()) return made->second;
+    EXPECT_FALSE(t.is_virtual) << "read before it is made";
+    return static_cast<const float*>(
+        FakeToolkit::host(run.memory.at(t.id)))[std::min(row, t.dims[1] - 1) * t.strides[1] +
+                                                std::min(col, t.dims[2] - 1) * t.strides[2]];
+  };
+  for (const FakeToolkit::GraphOperation& o : run.operations) {
+    float to = 0;
+    if (o.mode < 0) {
+      for (int64_t k = 0; k < o.x.dims[2]; ++k) to += at(o.x, i, k) * at(o.other, k, j);
+    } else {
+      const float x = at(o.x, i, j), other = o.other.dims.empty() ? 0 : at(o.other, i, j);
+      switch (o.mode) {
+        case CUDNN_POINTWISE_IDENTITY: to = x; break;
+        case CUDNN_POINTWISE_ADD: to = x + other; break;
+        case CUDNN_POINTWISE_MUL: to = x * other; break;
+        case CUDNN_POINTWISE_RELU_FWD: to = std::max(x, 0.0f); break;
+        case CUDNN_POINTWISE_RELU_BWD: to = other > 0 ? x : 0; break;
+        case CUDNN_POINTWISE_GELU_APPROX_TANH_FWD: to = pointwise::GeluTanh{}.forward(x); break;
+        case CUDNN_POINTWISE_GELU_APPROX_TANH_BWD: to = pointwise::GeluTanh{}.grad(x, other); break;
+        default: ADD_FAILURE() << "mode " << o.mode;
+      }
+    }
+    values[o.y.id] = to;
+  }
+  return values;
+}
+
+constexpr int64_t kRows = 2048, kIn = 1024, kOut = 512;  // 2^30 terms
+Tensor on_card(const Shape& shape, uint64_t seed, DType dtype = DType::f32) {
+  return cast(sample_tensor(shape, seed, -0.2, 0.2), dtype).to(kCuda);
+}
+struct Case {
+  const char* what;
+  const OpDef& op;
+  Attrs attrs;
+  Tensors in;
+};
+std::vector<Case> cases() {
+  const Tensor x = on_card({kRows, kIn}, 1), weight = on_card({kOut, kIn}, 2),
+               bias = on_card({kOut}, 3), dy = on_card({kRows, kOut}, 4),
+               saved = on_card({kRows, kIn}, 5), up = on_card({kRows, kIn}, 6);
+  const auto forward = [](Act act, bool keep) { return LinearActAttrs{act, keep, DType::f32}; };
+  return {{"relu", kLinearActOp, forward(Act::relu, false), {x, weight, bias}},
+      {"gelu that keeps", kLinearActOp, forward(Act::gelu_tanh, true), {x, weight, bias}},
+      {"relu backward", kInputGradActOp, InputGradActAttrs{Act::relu}, {dy, weight, saved}},
+      {"gelu backward", kInputGradActOp, InputGradActAttrs{Act::gelu_tanh}, {dy, weight, saved}},
+      {"gate backward", kGatedLinearBackwardOp, GluAttrs{.act = Act::gelu_tanh},
+          {dy, weight, saved, up}},
+      {"gate backward, halves", kGatedLinearBackwardOp,
+          GluAttrs{.act = Act::gelu_tanh, .merged = true}, {dy, weight, saved, up}}};
+}
+// The first rows of what has a row per row of the result.
+Tensor few(const Tensor& t, int64_t n) {
+  const Tensor host = t.to(kCpu);
+  if (t.rank() < 2 || t.size(0) != kRows) return host;
+  return copy(
+      Tensor::view_of(host.storage(), host.dtype(), {n, t.size(1)}, host.strides(), host.offset()));
+}
+
+class CudnnProduct : public testing::Test {
+ protected:
+  CudnnProduct() { set_allow_tf32(true); }
+  ~CudnnProduct() override { set_allow_tf32(false); }
+  // Who made it: the last kernel that ran.
+  std::string maker(const Case& c) {
+    apply(c.op, c.in, c.attrs);
+    return recorder_.executed().back();
+  }
+  FakeToolkit recorder_;
+};
+
+TEST_F(CudnnProduct, TheGraphMeansWhatTheOpMeans) {
+  const ScopedChoiceRule rule(ChoiceRule::measured);
+  recorder_.set({.gemm_ns = 1500, .graph_ns = 1000});
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.what);
+    recorder_.clear_log();
+    const Tensors got = apply(c.op, c.in, c.attrs);
+    ASSERT_EQ(recorder_.executed().back(), "cudnn_graph");
+    const FakeToolkit::GraphRun run = recorder_.graph_runs().back();
+    constexpr int64_t kFew = 3;
+    Tensors few_in;
+    for (const Tensor& t : c.in) few_in.push_back(few(t, kFew));
+    const Tensors want = apply(c.op, few_in, c.attrs);
+    for (size_t r = 0; r < got.size(); ++r) {
+      const int64_t cols = got[r].size(1);
+      for (const int64_t j : {int64_t{0}, cols / 2 - 1, cols / 2, cols - 1}) {
+        for (int64_t i = 0; i < kFew; ++i) {
+          // The tensor of the graph that lies where this element does.
+          const float* const place = static_cast<const float*>(got[r].raw()) + i * cols + j;
+          float found = NAN;
+          for (const FakeToolkit::GraphOperation& o : run.operations) {
+            if (o.y.is_virtual) continue;
+            const int64_t at = place - static_cast<const float*>(run.memory.at(o.y.id)),
+                          col = at - i * o.y.strides[1];
+            if (o.y.strides[1] == cols && 0 <= col && col < o.y.dims[2])
+              found = evaluate(run, i, col).at(o.y.id);
+          }
+          EXPECT_NEAR(found, want[r].data<float>()[i * cols + j], 1e-4)
+              << "result " << r << ", " << i << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+// Of three libraries: one that refuses the graph, one whose plans fail when they are run, and one
+// that is slower. None: the library is not there.
+TEST_F(CudnnProduct, WhereItRefusesFailsOrIsSlowerAllIsAsWithoutIt) {
+  const auto with = [&](const FakeToolkit::Machine& machine) {
+    FakeToolkit::Machine m = machine;
+    m.proposals = 0;  // of cuBLASLt's
+    recorder_.set(m);
+    cuda::set_api(cuda::api());  // plans are made anew
+    const ScopedChoiceRule rule(ChoiceRule::measured);
+    const std::string made_by =
+        maker({"relu backward", kInputGradActOp, InputGradActAttrs{Act::relu},
+            {on_card({kRows, kOut}, 1), on_card({kOut, kIn}, 2), on_card({kRows, kIn}, 3)}});
+    return made_by.substr(0, made_by.find("_mma"));
+  };
+  EXPECT_EQ(with({.graph_ns = 1000}), "cudnn_graph");
+  EXPECT_EQ(with({.graph_proposals = 0, .graph_ns = 1000}), "product_chain");
+  EXPECT_EQ(with({.graph_proposals = 1, .graph_ns = 1000}), "product_chain")
+      << "the only plan does not repeat to the bit";
+  EXPECT_EQ(with({.graphs_fail = true, .graph_ns = 1000}), "product_chain");
+  EXPECT_EQ(with({.graph_ns = 3000}), "product_chain") << "the own kernel takes 2 us";
+}
+
+TEST_F(CudnnProduct, IsAskedForLargeProductsByWhoMeasures) {
+  const auto asked = [&](int64_t rows, DType dtype, const ChoiceRule choice) {
+    const ScopedChoiceRule rule(choice);
+    recorder_.clear_log();
+    apply(kLinearActOp,
+        {on_card({rows, kIn}, 1, dtype), on_card({kOut, kIn}, 2, dtype), on_card({kOut}, 3)},
+        LinearActAttrs{Act::relu, false, dtype});
+    return recorder_.count("cudnnBackendExecute") > 0;
+  };
+  EXPECT_TRUE(asked(kRows, DType::bf16, ChoiceRule::measured));
+  EXPECT_FALSE(asked(kRows / 2, DType::bf16, ChoiceRule::measured)) << "small";
+  EXPECT_FALSE(asked(kRows + 8, DType::bf16, ChoiceRule::model));
+  set_allow_tf32(false);
+  EXPECT_FALSE(asked(kRows, DType::f32, ChoiceRule::measured)) << "f32 is multiplied in f32";
+}
+
+// The bias of a linear layer in bf16 is f32, which cuBLASLt takes from nobody.
+TEST_F(CudnnProduct, ABiasInF32ReachesALibraryInBf16) {
+  recorder_.set({.graph_ns = 1000});
+  const Case linear{"bias", kLinearOp, LinearAttrs{DType::bf16},
+      {on_card({kRows, kIn}, 1, DType::bf16), on_card({kOut, kIn}, 2, DType::bf16),
+          on_card({kOut}, 3)}};
+  EXPECT_TRUE(maker(linear).starts_with("linear_mma")) << "by order it is the own kernel's";
+  const ScopedChoiceRule rule(ChoiceRule::measured);
+  EXPECT_EQ(maker(linear), "cudnn_graph");
+  const FakeToolkit::GraphRun run = recorder_.graph_runs().back();
+  ASSERT_EQ(run.operations.size(), 2u);
+  EXPECT_EQ(run.operations[0].y.type, CUDNN_DATA_FLOAT) << "the sums are not rounded before";
+  EXPECT_TRUE(run.operations[0].y.is_virtual);
+  EXPECT_EQ(run.operations[1].other.type, CUDNN_DATA_FLOAT);
+  EXPECT_EQ(run.operations[1].y.type, CUDNN_DATA_BFLOAT16);
+  // As a node of a graph, with no descriptor of the card's made there.
+  cuda::GraphBuilder builder(0, false);
+  for (const auto pass : {cuda::Pass::rehearsal, cuda::Pass::capture}) {
+    builder.begin(pass);
+    apply(linear.op, linear.in, linear.attrs);
+    if (const auto graph = builder.end()) {
+      EXPECT_EQ(recorder_.graphs().back().names(), std::vector<std::string>{"cudnn_graph"});
+    }
+  }
+  EXPECT_EQ(take_choice_text(),
+      "cuDNN, measured 1 us, own kernel 2; cuBLASLt takes no f32 bias for a bf16 result");
+}
+
+// What fails while a graph is made costs the candidate; later, it is told. Nothing stays behind.
+TEST_F(CudnnProduct, EveryCallFailsInTurn) {
+  recorder_.set({.proposals = 0, .graph_ns = 1000});
+  const auto scenario = [&] {
+    const ScopedChoiceRule rule(ChoiceRule::measured);
+    const Case linear{"bias", kLinearOp, LinearAttrs{DType::bf16},
+        {Tensor::empty({kRows, kIn}, DType::bf16, kCuda),
+            Tensor::empty({kOut, kIn}, DType::bf16, kCuda),
+            Tensor::empty({kOut}, DType::f32, kCuda)}};
+    return maker(linear);
+  };
+  recorder_.clear_log();
+  scenario();
+  std::map<std::string, int> calls;
+  for (const std::string& name : recorder_.calls()) {
+    if (name.starts_with("cudnn")) ++calls[name];
+  }
+  ASSERT_GE(calls.size(), 7u);
+  for (const auto& [name, count] : calls) {
+    for (int n = 1; n <= count; ++n) {
+      ASSERT_TRUE(recorder_.leaks().empty());
+      recorder_.fail(name, n, CUDNN_STATUS_INTERNAL_ERROR);
+      std::string made_by;
+      const std::string message = test::message_of([&] { made_by = scenario(); });
+      EXPECT_TRUE(message.empty() ? made_by == "cudnn_graph" || made_by.starts_with("linear_mma")
+                                  : message.find(name + " says ") != message.npos)
+          << name << " " << n << ": " << made_by << message;
+    }
+  }
+  EXPECT_TRUE(recorder_.leaks().empty());
+}
+
+#endif
+
+}  // namespace
+}  // namespace sinter
