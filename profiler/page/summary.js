@@ -16,11 +16,7 @@ const kMeaning = {
   'p95': '95 of 100 steps take less self time',
   'Disp': 'the part of self time outside the kernel: checks, shapes, memory',
   'Calls': 'a step', 'Launch': 'kernels it starts, a step', 'MFLOP': 'arithmetic by its definition',
-  'kB': 'each operand read or written once',
-  'Alloc kB': 'memory that it takes a step; of a replay, in the arena by its plan',
-  'Freed kB': 'that it gives back', 'Peak kB': 'most in use while it ran, by all',
-  'Kept kB': 'of what it takes in the forward pass, what is held when backward begins',
-  'FLOP/B': 'arithmetic for each byte',
+  'kB': 'each operand read or written once', 'FLOP/B': 'arithmetic for each byte',
   '%roof': 'share that it reaches of what this machine can do, by arithmetic or by bytes',
   'Pred us': 'what it should take: launches, and the slower of arithmetic and bytes',
   'xpred': 'self time against that', 'Verdict': 'what it is bound by',
@@ -59,9 +55,6 @@ function columnsOf(p) {
     ['MFLOP', r => some(r.flops || moved(r), r.flops / n / 1e6), fixed(2)],
     ['kB', r => some(r.flops || moved(r), moved(r) / n / 1e3), fixed(1)],
     ['FLOP/B', r => some(moved(r), r.flops / moved(r)), fixed(2)],
-    ...[['Alloc kB', 'allocated'], ['Freed kB', 'freed'], ['Kept kB', 'kept']].map(([title, part]) =>
-      [title, r => some(p.rows.some(x => x.memory[part]), r.memory[part] / n / 1e3), fixed(1)]),
-    ['Peak kB', r => r.memory.peak / 1e3 || null, fixed(1)],
     ['%roof', r => some(r.roof !== null, 100 * r.roof), fixed(0)],
     ['Pred us', r => some(r.pred_ns !== null, r.pred_ns / n / 1e3), fixed(1)],
     ['xpred', r => some(r.roof !== null && r.pred_ns, r.typical_ns / r.pred_ns),
@@ -117,6 +110,17 @@ function rowTable(p) {
   }
   fill();
   return node('div', {class: 'scroll', tabindex: 0}, table);
+}
+
+// Columns that find no room beside the others.
+function memoryTable(p) {
+  const kB = (bytes, n = steps(p)) => rounded(bytes / n / 1e3, 1);
+  return node('details', {}, node('summary', {class: 'note'}, 'Memory of each row'),
+    tableOf(['Name', 'Alloc kB', 'Freed kB', 'Peak kB', 'Kept kB'],
+      rowsOf(p).map(({name, memory}) =>
+        [name, kB(memory.allocated), kB(memory.freed), kB(memory.peak, 1), kB(memory.kept)])),
+    note('what it takes and gives back in a step, the most in use while it ran, and what it took ' +
+      'that is held when backward begins; of a replay, in the arena by its plan'));
 }
 
 function stepStrip(p) {
@@ -176,7 +180,7 @@ function summary(view) {
       banner(p.sm_mhz > 0 && p.sm_mhz < .75 * p.sm_standard_mhz, 'THROTTLED',
         `the SM clock was ${p.sm_mhz} of ${p.sm_standard_mhz} MHz`, true),
       banner(p.incomplete.length, 'INCOMPLETE', p.incomplete.join('; '), true),
-      facts(p), rowTable(p), meanings(),
+      facts(p), rowTable(p), meanings(), memoryTable(p),
       note('per step, of the median one; self excludes children; ' +
         'a click or Enter on a title sorts'),
       ...stepStrip(p), ...p.notes.map(n => note('note: ' + n))));

@@ -194,8 +194,8 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
                               (program.folder() / "run/profile.html").string() + " rows >" + said;
   ASSERT_EQ(std::system(command.c_str()), 0);
   const Json drawn = Json::parse(Program::text(said));
-  ASSERT_EQ(drawn.size(), rows.size() + 1);
-  for (size_t i = 1; i < drawn.size(); ++i) {
+  ASSERT_EQ(drawn.size(), 2 * (rows.size() + 1)) << "and a table of their memory";
+  for (size_t i = 1; i <= rows.size(); ++i) {
     std::map<std::string, std::string> page;
     for (size_t c = 0; c < drawn[i].size(); ++c) {
       std::string title = drawn[0][c];
@@ -214,6 +214,12 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
       EXPECT_EQ(no_dash(page[on_page]), no_dash(wanted)) << page["Name"] << " " << on_page;
     }
     EXPECT_EQ(no_dash(page["Flags"]), row["Flags"]) << page["Name"];
+  }
+  EXPECT_EQ(drawn[rows.size() + 1][1], "Alloc kB");
+  for (size_t i = rows.size() + 2; i < drawn.size(); ++i) {
+    const Json& memory = in_json.at(drawn[i][0])["memory"];
+    EXPECT_EQ(drawn[i][1], fmt::format("{:.1f}", memory["allocated"].get<double>() / steps / 1e3));
+    EXPECT_EQ(drawn[i][3], fmt::format("{:.1f}", memory["peak"].get<double>() / 1e3));
   }
 }
 
