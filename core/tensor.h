@@ -46,9 +46,9 @@ class Tensor {
       std::initializer_list<float> values, const Shape& shape, Device device = kCpu) {
     return from(std::vector<float>(values), shape, device);
   }
-  // A meta tensor: one whose storage has no bytes. Ops take it, give meta tensors and launch
-  // nothing; views, versions and recorders see it as any other. For shape rules, plans, and to find
-  // out what a function does without doing it.
+  // A meta tensor: its storage has no bytes. Ops take it, return meta tensors and launch nothing;
+  // views, versions and recorders treat it like any other. It serves shape rules and plans, and
+  // shows what a function does without doing it.
   static Tensor meta(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
   // A meta tensor that nobody computes with: what a shape rule gives, what autograd remembers of a
   // tensor whose elements it does not need. All of a device share one storage, so that none is
@@ -79,7 +79,7 @@ class Tensor {
   int64_t offset() const { return impl_->offset; }  // of the first element, in elements
   bool is_contiguous() const { return impl_->contiguous; }
   const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
-  // No other handle, and no other tensor on the storage.
+  // True if there is no other handle to it, and no other tensor on its storage.
   bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
   // Identity of the handle's target: equal for copies, different for views.
   const void* id() const { return impl_.get(); }
@@ -110,8 +110,8 @@ class Tensor {
   AutogradMeta& autograd() const;
   bool has_autograd() const { return impl_ && impl_->autograd != nullptr; }
   bool requires_grad() const;
-  // Throws state unless this is a leaf: what an op made from others depends on them; dtype unless
-  // it is of a floating type. Returns *this for chaining.
+  // Throws state unless this is a leaf (what an op made follows from its inputs), and dtype unless
+  // its type is floating. Returns *this for chaining.
   Tensor& set_requires_grad(bool on);
   // The gradient of the last backward(), or undefined. Throws state if a fused rule took it (the
   // message names the rule).

@@ -1,5 +1,5 @@
-// BatchNorm2d: each channel of images less its mean, over its standard deviation, times weight plus
-// bias: in training those of the batch, in evaluation the running ones. Keys as in PyTorch:
+// BatchNorm2d: for each channel, (x - mean) / standard deviation * weight + bias. In training mean
+// and deviation are those of the batch, in evaluation the running ones. Keys as in PyTorch:
 // parameters "weight" f32[features], at first 1, and "bias", at first 0; buffers "running_mean", at
 // first 0, "running_var", at first 1, and "num_batches_tracked" i64[], which training changes in
 // place, in a captured step too.

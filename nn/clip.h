@@ -8,8 +8,8 @@
 
 namespace sinter::nn {
 
-// The norm of all gradients as it was: a tensor of one element, made when it is asked for, so that
-// a training step which does not ask runs nothing for it. Undefined if there was no gradient.
+// The norm of all gradients before clipping, as a tensor of one element. It is computed only when
+// it is asked for, so a step that does not ask pays nothing. Undefined if there was no gradient.
 class GradNorm {
  public:
   explicit GradNorm(Tensor squared) : squared_(std::move(squared)) {}

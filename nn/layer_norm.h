@@ -1,4 +1,4 @@
-// LayerNorm: each row less its mean, over its standard deviation, times weight plus bias.
+// LayerNorm: for each row, (x - mean) / standard deviation * weight + bias.
 // Parameters as in PyTorch: "weight" f32[features], at first 1, and "bias" f32[features], at first
 // 0.
 #pragma once

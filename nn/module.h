@@ -53,9 +53,9 @@ class Module {
   // One line: "Linear(784 -> 256)".
   virtual std::string describe() const = 0;
 
-  // Own ones first, then the children's, in the order of their making. Names are state-dict keys. A
-  // tied parameter, which several modules registered or whose module stands in several places, is
-  // listed once, by its first name.
+  // The module's own parameters first, then those of its children, in the order in which they were
+  // registered. Names are state-dict keys. A tied parameter (registered by several modules, or in a
+  // module that stands in several places) is listed once, under its first name.
   NamedTensors named_parameters() const;
   // Parameters and buffers, the tied ones under every name; the tensors themselves, not copies.
   NamedTensors state_dict() const;
@@ -85,9 +85,9 @@ class Module {
 
   // The tree as text, a line per module.
   std::string str() const;
-  // The tree as a table: output shape, parameters and forward FLOPs per module for an input of
-  // `input_shape` (its first size is the batch), found without calculating: by running it once, not
-  // in training, on a meta tensor.
+  // The tree as a table: output shape, parameters and forward FLOPs of each module for an input of
+  // `input_shape`, whose first size is the batch. It runs the model once in evaluation mode on a
+  // meta tensor, so nothing is computed.
   std::string summary(const Shape& input_shape);
 
  protected:

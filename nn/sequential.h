@@ -2,8 +2,8 @@
 //
 //   Sequential net{Linear(784, 128), Relu(), Linear(128, 10)};
 //
-// Write braces: only there are the modules made from left to right, so that each gets its initial
-// values with every compiler.
+// Write braces, not parentheses: only with braces does C++ make the modules from left to right, so
+// that each draws the same initial values with every compiler.
 #pragma once
 
 #include <concepts>

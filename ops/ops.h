@@ -40,10 +40,10 @@ inline Tensor operator-(const Tensor& a) { return neg(a); }
 inline Tensor operator*(const Tensor& a, double factor) { return scale(a, factor); }
 inline Tensor operator*(double factor, const Tensor& a) { return scale(a, factor); }
 
-// Comparisons: 1 where it holds, else 0; no gradient. Of two floating operands in their type, so
-// that mean(x > 0) and x * (x > 0) work as they stand; where() takes it as a condition, too. With
-// an integer operand both are compared as f64, exactly up to 2^53, and the result is f32:
-// mean(argmax(logits) == labels). With NaN all are 0 but ne.
+// Comparisons give 1 where they hold, else 0, and have no gradient. Two floating operands give
+// their own type, so mean(x > 0) and x * (x > 0) work as they stand; where() takes the result as a
+// condition. With an integer operand both are compared as f64, exactly up to 2^53, and the result
+// is f32, as in mean(argmax(logits) == labels). With NaN all give 0, except ne.
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor ne(const Tensor& a, const Tensor& b);
 Tensor lt(const Tensor& a, const Tensor& b);
@@ -51,8 +51,8 @@ Tensor le(const Tensor& a, const Tensor& b);
 Tensor gt(const Tensor& a, const Tensor& b);
 Tensor ge(const Tensor& a, const Tensor& b);
 
-// A number as a scalar tensor that stays on the device for the next who asks; a captured step has
-// it as a constant. REQUIRES: nobody changes it.
+// A number as a scalar tensor. It stays on the device and is shared by all who ask for this number;
+// in a captured step it is a constant. REQUIRES: nobody changes it.
 Tensor constant(double value, DType dtype, Device device);
 // A number beside x, as in 1 - x: rounded to the type of x; f64 beside integers.
 Tensor constant_like(const Tensor& x, double value);
@@ -135,8 +135,8 @@ Tensor mse(
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 
 // ---- images [N, C, H, W], dense in that order
-// Of windows kernel_h x kernel_w, stride_h and stride_w apart, over x with pad_h and pad_w of
-// padding on each side, at most half of the kernel; what no whole window reaches is left out.
+// Pooling: windows of kernel_h x kernel_w, stride_h and stride_w apart, over x with pad_h and pad_w
+// of padding on each side (at most half of the kernel). What no whole window reaches is left out.
 struct Pool2dAttrs {
   int64_t kernel_h = 2, kernel_w = 2, stride_h = 2, stride_w = 2, pad_h = 0, pad_w = 0;
   SINTER_FIELDS(Pool2dAttrs, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w)
@@ -182,9 +182,9 @@ Tensor low_precision(const Tensor& weight);
 
 // ---- optimizer updates: in place, no gradient. `state` is a StepState in a u8 tensor
 // (ops/optim/step_state.h).
-// The list of the optimizers: the op that updates one parameter by it, what the op takes, and the
-// struct that is the optimizer, in ops/optim/optimizers.h. VARIANT: the formula and the op of the
-// optimizer above it by other usual numbers.
+// The list of the optimizers: the op that updates one parameter, what the op takes, and the struct
+// in ops/optim/optimizers.h that holds the optimizer's formula. VARIANT: the formula and the op are
+// those of the optimizer above it, with other default numbers.
 #define SINTER_UPDATE_SIGNATURE                                                                 \
   "param!:f32|f64[..] grad[..] state1![..]? state2![..]? bf16_copy!:bf16[..]? skipped:f64[1]? " \
   "state!:u8 losses:f32|f64? rng!:i64[3]?"

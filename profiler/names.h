@@ -44,8 +44,8 @@ class StaticName {
   const char* text_ = "";
 };
 
-// The same text gives the same pointer. Allocates at first sight of a text only; keeps it until
-// process exit.
+// The same text gives the same pointer. A text is allocated when it is first seen, and kept until
+// the process ends.
 StaticName intern(std::string_view text);
 
 // Paths of modules: "MLP / 0 / Linear(4 -> 3)", of what was fused from several "PATH + PATH".

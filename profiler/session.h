@@ -4,11 +4,10 @@
 //   for (auto& batch : loader) { { Scope s("train_step"); train_step(batch); }  session.step(); }
 //   std::string text = session.finish().table({.row_limit = 15});
 //
-// What a loop does between two steps and is part of none, an evaluation or a save, stands in the
-// scope of a Pause. One session per process; a second one is an error. A step lies between two
-// step() calls (the first starts with the session); all of them come from one thread, while any
-// thread may record. finish() is the one drain; ~Session only drops. A forked child records
-// nothing.
+// Put what belongs to no step, such as an evaluation or a save, into the scope of a Pause. There is
+// one session per process; a second one is an error. A step lies between two step() calls, and the
+// first begins with the session. One thread calls step(); any thread may record. Only finish()
+// waits for the device; ~Session drops what was recorded. A forked child records nothing.
 #pragma once
 
 #include <cstddef>

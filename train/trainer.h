@@ -19,9 +19,9 @@
 // on the host, so it can be captured, and the learning rates of the steps to come are written to
 // the device now and then.
 //
-// Made while a Communicator is current(), it trains together with the trainers of the other ranks.
-// All call the same functions. Each is given the whole batch and takes its rows of it, or is given
-// its rows alone, by Batches that know of the ranks.
+// A trainer that is made while a Communicator is current() trains together with the trainers of the
+// other ranks. All of them call the same functions. Each gets the whole batch and takes its rows of
+// it, or gets only its rows, from Batches that know of the ranks.
 //
 // Note [Resumed to the bit]
 //   A fused step rounds otherwise than an eager one, and the first two of a shape run eagerly, as
@@ -29,7 +29,7 @@
 //   most, before it puts everything where the checkpoint has it: then no step runs eagerly which
 //   was a replay in the run that went on. A range is walked once for that, to see its shapes.
 //
-// Not thread-safe. It stays where it is: the captured step knows its address.
+// Not thread-safe. It cannot be moved, because the captured step knows its address.
 #pragma once
 
 #include <concepts>
@@ -114,7 +114,7 @@ class Trainer {
     return run(next, after);
   }
   double fit(Batches& batches, const Callback& after = {});
-  // In `after`: fit() returns, amid the epoch, and the next one goes on there.
+  // Call it in `after`: then fit() returns within the epoch, and the next fit() goes on from there.
   void stop() { stopped_ = true; }
 
   // Loss and accuracy over a range. Nothing of the training changes.

@@ -36,7 +36,7 @@ const parts = o => (o.part || 'forward').split(' + ');
 const title = o => /grad/.test(o.role) ? `${o.op}(${o.role})` : o.op;
 function tape() {
   const kArcs = 130, kBox = 30, n = step().ops.length, slot = room() / n, named = slot > 12;
-  const longestName = highest(step().ops.map(o => cut(title(o), 22).length));
+  const longestName = highest(step().ops.map(o => cut(title(o), 28).length));
   const height = kArcs + kBox + (named ? 10 + 6.6 * longestName : 4);
   const line = node('svg', {width: room(), height, role: 'list'});
   const longest = Math.max(1, ...step().arcs.map(a => a.to - a.from));
@@ -58,7 +58,7 @@ function tape() {
     label(middle(i), kArcs + 20, many, {class: 'count', ...kInTheMiddle}),
     named ? node('text', {class: 'tick',
       transform: `translate(${middle(i) - 4} ${kArcs + kBox + 6}) rotate(90)`},
-    cut(title(o), 22)) : null));
+    cut(title(o), 28)) : null));
   });
   put('tape', line);
 }
