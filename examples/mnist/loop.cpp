@@ -134,7 +134,7 @@ void Loop::end_epoch() {
     row.val_loss = e.loss();
     val = "  val " + proportion(e.correct, e.images);
     ++at_.patience;
-    if (e.accuracy() > at_.best && !run_.diverges(e.loss())) {
+    if (e.accuracy() > at_.best && !run_.diverges(e.loss()) && !run_.diverges(row.loss)) {
       at_.best = e.accuracy();
       at_.patience = 0;
       best = every > 0;

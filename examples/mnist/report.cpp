@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "capture/explain.h"
@@ -125,11 +126,13 @@ int report(Run& run, StepProfile& profile) {
   SINTER_CHECK(reached, check,
       fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}",
           100 * test.accuracy(), *target));
-  SINTER_CHECK(!run.diverges(test.loss()), numeric,
+  const double guessing = std::log(double(run.flags.model.classes));
+  const bool ran_away = std::ranges::any_of(
+      run.log->rows(), [&run](const EpochRow& row) { return run.diverges(row.loss); });
+  SINTER_CHECK(!run.diverges(test.loss()) && !(ran_away && test.loss() > guessing), numeric,
       fmt::format("train: diverged: loss {:.3g} on the test set, and guessing has ln({}) = {:.3f}; "
                   "the weights in {} are of no use",
-          test.loss(), run.flags.model.classes, std::log(double(run.flags.model.classes)),
-          escaped(run.folder->name())),
+          test.loss(), run.flags.model.classes, guessing, escaped(run.folder->name())),
       fmt::format("--lr {} or --clip 1", run.smaller_lr()));
   run.out.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, {}",
       fused ? "mnist inspect" : "mnist train --mode fused");

@@ -267,7 +267,7 @@ TEST(MnistImagesSimt, AugmentationIsForTrainingAlone) {
   EXPECT_NE(plain["test"]["loss"], changed["test"]["loss"]);
   EXPECT_EQ(json_of(program, {"eval", "--limit", "300"})["loss"], changed["test"]["loss"]);
   const Result r = program.run(train + Words{"--augment", "shift=2", "--dry-run"});
-  expect_facts(r.err, {"augmented, shift=2: a thread of the CPU makes each batch"});
+  expect_facts(r.err, {"augmented, shift=2: a CPU thread makes each batch"});
   // The same images on a device that holds none of them.
   const json simt = json_of(program, {"train", "--limit", "64", "--hidden", "8", "--steps", "2",
                                          "--augment", "shift=2", "--device", "simt", "--val", "0"}),

@@ -127,6 +127,17 @@ TEST(MnistRun, ADivergingLossIsSaid) {
   EXPECT_FALSE(std::filesystem::exists(program.folder() / "runs/last/best.safetensors"));
 }
 
+// Its last step may do no worse than guessing.
+TEST(MnistRun, ARunThatRanAwayAndOnlyGuessesIsNotTheBest) {
+  const Program program;
+  const Result r = program.run({"train", "--limit", "3000", "--epochs", "1", "--batch", "16",
+      "--hidden", "64", "--threads", "1", "--lr", "3"});
+  EXPECT_EQ(r.status, 6) << r.err;
+  expect_facts(
+      r.err, {"warning: the loss of epoch 1 is ", "  saved\n", "error: train: diverged: loss "});
+  EXPECT_FALSE(has(r.err, "best")) << r.err;
+}
+
 TEST(MnistRun, NextIsNotWhatWasDone) {
   const Result r = Program().run(with(kTiny, {"--mode", "fused"}));
   EXPECT_EQ(r.status, 0) << r.err;
