@@ -345,16 +345,18 @@ class Table {
   std::string footprint_note() const {
     if (!asks("footprint")) return "";
     if (cpu_) return "note: a row of the CPU has no footprint\n";
-    size_t all = 0, without = 0;
+    size_t all = 0, without = 0, told = 0;  // told: of those without, their registers
     for (const Row& row : profile_.rows) {
       all += row.kernels.size();
-      for (const KernelSum& kernel : row.kernels) without += !kernel.occupancy;
+      for (const KernelSum& kernel : row.kernels) {
+        without += !kernel.occupancy;
+        told += !kernel.occupancy && kernel.footprint && kernel.footprint->registers;
+      }
     }
     if (without == 0) return "";
     std::string why = "the emulator runs no machine code, and nvcc's is not known";
-    if (!emulated_)
-      why = timed_ ? "the limits of this card are not known"
-                   : "no record of the card tells registers";
+    if (!emulated_) why = "no record of the card tells their registers";
+    if (told == without) why = "what this card has room for is not known";
     return fmt::format("note: {} of {} kernels without occupancy: {}\n", without, all, why);
   }
 
