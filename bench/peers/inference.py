@@ -1,21 +1,14 @@
 """What the scripts beside this say of inference: the fields of mnist predict --bench --json."""
-
-
-def quantile(times, q):
-    """Linear between order statistics, as ours."""
-    ordered, at = sorted(times), q * (len(times) - 1)
-    low = int(at)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
+import statistics
 
 
 def row_of(run, seconds):
     """`run` says what was run, its batch among it; `seconds` how long each call took."""
     us = [1e6 * s for s in seconds]
-    mean = sum(us) / len(us)
-    return {**run, "calls": len(us), "p50_us": quantile(us, 0.5), "p90_us": quantile(us, 0.9),
-            "p99_us": quantile(us, 0.99), "mean_us": mean,
-            "images_per_s": 1e6 * run["batch"] / mean}
+    percent = statistics.quantiles(us, n=100, method="inclusive")  # from 1 to 99
+    mean = statistics.mean(us)
+    return {**run, "calls": len(us), "p50_us": percent[49], "p90_us": percent[89],
+            "p99_us": percent[98], "mean_us": mean, "images_per_s": 1e6 * run["batch"] / mean}
 
 
 def line_of(row):
