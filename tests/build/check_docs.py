@@ -111,7 +111,8 @@ def check_files():
     faults.extend(f"{name}: {lengths[name]} lines, at most {most}"
                   for name, most in MOST_LINES.items() if lengths[name] > most)
     if sum(lengths.values()) > MOST_IN_ALL:
-        faults.append(f"all documents: {sum(lengths.values())} lines, at most {MOST_IN_ALL}: {lengths}")
+        faults.append(f"all documents: {sum(lengths.values())} lines, at most {MOST_IN_ALL}: "
+                      f"{lengths}")
 
 
 def check_readme(readme):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """check_flags.py ROOT BIN: docs/FLAGS.md is what --help says of the programs in the folder BIN.
 
-A row is a flag with its text, and the commands that have it with that text. In --help a flag's value
-stands one blank behind its names, and its text in column 28, there or on the lines below.
+A row is a flag with its text, and the commands that have it with that text. In --help a flag's
+value stands one blank behind its names, and its text in column 28, there or on the lines below.
 SINTER_REGENERATE=1 writes the file anew.
 """
 import os
@@ -15,9 +15,9 @@ root, programs = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 COLUMN = 28
 HEAD = """# Flags
 
-Every flag of `mnist` and `geglu`, made from their `--help`. In brackets stands the default. A test holds
-this page against the programs; `SINTER_REGENERATE=1 tests/build/check_flags.py . build/release/bin`
-writes it anew.
+Every flag of `mnist` and `geglu`, made from their `--help`. In brackets stands the default. A test
+holds this page against the programs; it is written anew by
+`SINTER_REGENERATE=1 tests/build/check_flags.py . build/release/bin`.
 
 | flag | what | of |
 |---|---|---|
@@ -25,8 +25,8 @@ writes it anew.
 
 
 def help_of(*words):
-    return subprocess.run([programs / words[0], *words[1:], "--help"], capture_output=True, text=True,
-                          check=True).stdout
+    return subprocess.run([programs / words[0], *words[1:], "--help"], capture_output=True,
+                          text=True, check=True).stdout
 
 
 def flags_of(text):

@@ -96,7 +96,8 @@ run_report() {
   BROKEN=$broken PATH=$work/path "$python" "$source/scripts/gpu_report" --device simt \
     --out "$work/out" --bin "$work/bin" --peers "$work/peers" --python "$work/python" \
     "$@" >"$work/said" 2>&1 || status=$?
-  [[ $status == "$wanted" ]] || { cat "$work/said"; echo "exit status $status, not $wanted"; exit 1; }
+  [[ $status == "$wanted" ]] ||
+    { cat "$work/said"; echo "exit status $status, not $wanted"; exit 1; }
 }
 
 run_report 1 1
