@@ -426,8 +426,9 @@ constexpr Preset kPresets[] = {
         "label-smoothing=0.05 normalize=mnist batch-size=256 "
         "epochs=3 val=0 save-every=0 mode=fused target-acc=98"},
     {"fast99", 1.8,
-        "model=lenet optimizer=adam schedule=onecycle lr=0.004 lr-warmup=20% normalize=mnist "
-        "batch-size=128 epochs=4 val=0 save-every=0 mode=fused target-acc=99"},
+        "model=\"conv 8 5; relu; pool 2; conv 24 3; relu; pool 2; flatten; linear 128; relu; "
+        "linear 10\" optimizer=adam betas=\"0.7,0.9\" schedule=onecycle lr=0.006 lr-warmup=20% "
+        "normalize=mnist batch-size=64 steps=1400 val=0 save-every=0 mode=fused target-acc=99"},
     {"best", {},
         "model=cnn3 optimizer=adam schedule=onecycle lr=0.003 lr-warmup=20% normalize=mnist "
         "batch-size=128 epochs=15 augment=\"shift=2,rotate=10,scale=10\" val=0 mode=fused "

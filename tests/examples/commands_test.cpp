@@ -123,11 +123,11 @@ TEST(MnistDoctorSimt, SaysWhatIsReady) {
   const Program program;
   const Result r = program.run({"doctor", "--threads", "1"});
   EXPECT_EQ(r.status, 0) << r.out << r.err;
-  expect_facts(
-      r.out, {"ok      version   sinter ", "build  ", "products  ", "ok      threads   ", "cuda   ",
-                 "ok      data      synthetic digits", "download_mnist",
-                 "ok      cpu       against f64 none of ", "ok      simt      against f64 none of ",
-                 " ops exceeds its bound; 20 steps", "\nready: cpu, simt"});
+  expect_facts(r.out,
+      {"ok      version   sinter ", "build  ", "bf16      ", "products  ", "ok      threads   ",
+          "cuda   ", "ok      data      synthetic digits", "download_mnist",
+          "ok      cpu       against f64 none of ", "ok      simt      against f64 none of ",
+          " ops exceeds its bound; 20 steps", "\nready: cpu, simt"});
   EXPECT_FALSE(exists(program.folder() / "runs"));
   Program lost;
   lost.environment = {"SINTER_DATA=nowhere"};

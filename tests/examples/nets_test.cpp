@@ -279,7 +279,8 @@ TEST(MnistImagesSimt, AugmentationIsForTrainingAlone) {
 TEST(MnistPresets, NameTheirNets) {
   const Program program;
   const Result fast = program.run({"train", "--preset", "fast99", "--print-config"});
-  expect_facts(fast.out, {"model = \"lenet\"\n", "target-acc = 99\n", "mode = \"fused\"\n"});
+  expect_facts(fast.out, {"model = \"conv 8 5; relu; pool 2; conv 24 3; relu; pool 2; flatten; ",
+                             "betas = \"0.7,0.9\"\n", "target-acc = 99\n", "mode = \"fused\"\n"});
   const Result best = program.run({"train", "--preset", "best", "--print-config"});
   expect_facts(best.out, {"model = \"cnn3\"\n", "augment = \"shift=2,rotate=10,scale=10\"\n",
                              "epochs = 15\n", "target-acc = 99.4\n"});
