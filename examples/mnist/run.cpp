@@ -114,7 +114,9 @@ void Run::note_preset() {
   for (const Flag& flag : all_flags.all()) {
     std::string value = flag.source == Source::preset ? flag.get() : flag.standard;
     std::erase(value, '"');
-    if (value != flag.standard) text += fmt::format(" {} {}", flag.shown(), value);
+    if (value == flag.standard) continue;
+    const bool has_blanks = value.find(' ') != value.npos;
+    text += fmt::format(" {} {}", flag.shown(), has_blanks ? '"' + value + '"' : value);
   }
   out.note("preset", text);
 }
