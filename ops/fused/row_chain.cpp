@@ -80,7 +80,8 @@ std::vector<Form> forms() {
 Tensors infer(Operands in, const Attrs& attrs) {
   const size_t layers = layers_of(in);
   SINTER_CHECK(2 <= layers && layers <= kChainLayers, shape,
-      cat("row_chain: ", layers, " layers given; allowed 2 to ", kChainLayers));
+      cat("row_chain: ", in.size(), " inputs given; it takes ", int(kFirst),
+          ", and weight and bias of 2 to ", kChainLayers, " layers"));
   return infer_by_reference(kRowChainOp, in, attrs);
 }
 

@@ -216,7 +216,7 @@ SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
           rows_of(l), weight(l), width, ins(l),
           [&](int c) { return c < width ? x.layer[l].bias.at(c) : 0.0f; },
           [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>& bias) {
-            Vec<T, N> v;
+            Vec<T, N> v;  // zeros behind the last column, even of a row with an infinity
             SINTER_UNROLL
             for (int q = 0; q < N; ++q)
               v[q] = c + q < width ? T(pointwise::Relu{}.forward(sums[q] + bias[q])) : T(0.0f);

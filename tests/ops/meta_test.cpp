@@ -121,9 +121,10 @@ TEST(Reference, ItsErrorsAndTheKernelsLimitNameTheFusedOp) {
             Tensors{h, labels, seed, large, {}, Tensor::zeros({600, 600}), {}, last},
             RowChainAttrs{});
       });
-  test::expect_error(Error::Kind::shape, {"row_chain: 1 layers given; allowed 2 to 4"}, [&] {
-    kRowChainOp.results(Tensors{h, labels, seed, w}, RowChainAttrs{});
-  });
+  test::expect_error(Error::Kind::shape,
+      {"row_chain: 4 inputs given; it takes 3, and weight and bias of 2 to 4 layers"}, [&] {
+        kRowChainOp.results(Tensors{h, labels, seed, w}, RowChainAttrs{});
+      });
 }
 
 }  // namespace
