@@ -98,9 +98,16 @@ class SpareStep {
     });
     Tensors inputs;
     for (const int in : graph.inputs) inputs.push_back(scratch.tensor(in));
-    for (size_t b = 0; b < graph.buffers.size(); ++b) {
-      Buffer& buffer = graph.buffers[b];
-      if (buffer.kind == Buffer::Kind::external) buffer.storage = scratch.storage(int(b));
+    // What no other node touches, a data set say, stays where it is.
+    const auto spare = [&](int value) {
+      if (value < 0) return;
+      Buffer& buffer = graph.buffers[graph.values[value].buffer];
+      if (buffer.kind == Buffer::Kind::external)
+        buffer.storage = scratch.storage(graph.values[value].buffer);
+    };
+    for (const Node& node : graph.nodes) {
+      std::ranges::for_each(node.in, spare);
+      std::ranges::for_each(node.out, spare);
     }
     executor_.emplace(graph, true, inputs);
   }

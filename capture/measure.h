@@ -22,9 +22,9 @@ constexpr double margin_on(Device::Type device) {
 GroupChoice choose(
     std::span<const double> fused_us, std::span<const double> parts_us, Device::Type device);
 
-// rewrite(), then measure every group and rewrite again without the losers; on CUDA then whole steps
-// (Note [Groups, then whole steps]). There what was decided before, by an earlier process say, is
-// not measured again.
+// rewrite(), then measure every group and rewrite again without the losers; on CUDA then whole
+// steps (Note [Groups, then whole steps]). There what was decided before, by an earlier process
+// say, is not measured again.
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device);
 
 // Groups that were measured in vain; explain() says why.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "capture/explain.h"
+#include "ops/shape/gather_batch.h"
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
 #include "tests/test_util.h"
@@ -152,6 +153,33 @@ TEST(CudaPlan, TakesLessThanASecondOfTheCard) {
   const Planned long_step = plan([](const Names&) { return 9000.; });
   EXPECT_LT(long_step.captured_ns, 2'000'000'000);
   test::expect_facts(long_step.text, {"whole step not tried, to save time"});
+}
+
+// A step that draws its own batch would run off the end of its epoch while it is timed.
+TEST(CudaPlan, ABatchThatTheStepFetchesIsGivenToTheTimedSteps) {
+  cuda::FakeToolkit recorder;
+  Training training({.sizes = {16, 12, 10, 10}, .device = kCuda});
+  const Tensor images = Tensor::empty({32, 16}, DType::u8, kCuda),
+               labels = Tensor::empty({32}, DType::i32, kCuda),
+               order = Tensor::empty({8}, DType::i64, kCuda);
+  StepOptions options = training.step_options();
+  options.measure = true;
+  Step step(
+      [&](const Tensors&) {
+        const GatherBatchAttrs attrs{.out = DType::f32};
+        return training(apply(kGatherBatchOp, {images, labels, order}, attrs, Role::data));
+      },
+      options);
+  for (int call = 0; call < 2; ++call) step({});
+  std::vector<cuda::FakeToolkit::Graph> graphs = recorder.graphs();
+  EXPECT_EQ(count(graphs.back().names(), "gather_batch"), 1);
+  graphs.pop_back();
+  int64_t timed = 0;
+  for (const cuda::FakeToolkit::Graph& graph : graphs) {
+    timed += is_step(graph.names()) ? graph.launches : 0;
+    EXPECT_FALSE(has(graph.names(), "gather_batch"));
+  }
+  EXPECT_GT(timed, 100);
 }
 
 #endif
