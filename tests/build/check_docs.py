@@ -110,6 +110,7 @@ def check_files():
                 faults.append(f"{document.name}: no file {link}")
     faults.extend(f"{name}: {lengths[name]} lines, at most {most}"
                   for name, most in MOST_LINES.items() if lengths[name] > most)
+    lengths.pop("docs/FLAGS.md")  # made from --help, for looking up
     if sum(lengths.values()) > MOST_IN_ALL:
         faults.append(f"all documents: {sum(lengths.values())} lines, at most {MOST_IN_ALL}: "
                       f"{lengths}")
