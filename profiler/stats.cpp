@@ -191,15 +191,18 @@ double distortion(std::span<const double> profiled, std::span<const double> clea
   return 100 * (median(profiled) / median(clean) - 1);
 }
 
+std::string times_text(const Estimate& ratio) {
+  return fmt::format("{:.{}f}x", ratio.value, decimals_of(ratio));
+}
+
 std::string factor_text(const Estimate& ratio, size_t pairs) {
   if (!ratio.has_interval)
     return fmt::format("no factor: {} pairs, {} are needed", pairs, kMinPairs);
-  const int decimals = decimals_of(ratio);
   const std::string interval =
-      fmt::format("[{0:.{2}f},{1:.{2}f}]", ratio.low, ratio.high, decimals);
+      fmt::format("[{0:.{2}f},{1:.{2}f}]", ratio.low, ratio.high, decimals_of(ratio));
   if (ratio.is_noisy()) return "machine busy: no factor " + interval;
   if (ratio.holds_one()) return "no difference shown " + interval;
-  return fmt::format("{:.{}f}x {}", ratio.value, decimals, interval);
+  return cat(times_text(ratio), " ", interval);
 }
 
 }  // namespace sinter::profiler

@@ -68,9 +68,10 @@ Estimate paired_saving(
 // if they took less; NaN if there are none of either.
 double distortion(std::span<const double> profiled, std::span<const double> clean);
 
+// "2.56x"; with a third decimal where the interval begins or ends near 1, from 0.9 to 1.1.
+std::string times_text(const Estimate& ratio);
 // "2.56x [2.49,2.62]", "1.034x [1.003,1.052]"; "no difference shown [0.985,1.031]"; "machine busy:
 // no factor [0.61,2.70]"; "no factor: 4 pairs, 6 are needed" - never a factor without its interval.
-// A third decimal stands where the interval begins or ends near 1, from 0.9 to 1.1.
 std::string factor_text(const Estimate& ratio, size_t pairs);
 
 }  // namespace sinter::profiler
