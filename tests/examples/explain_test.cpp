@@ -169,7 +169,7 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
           3},
       {Words{"compare", "--blame"} + small + Words{"--data", "synthetic"}, 2},
       {{"diff", "pair_eager.json", "pair_fused.json"}, 1},
-      {{"bench", "--threads", "1", "--budget", "1", "--batch", "1..2", "--hidden", "8,16"}, 1},
+      {{"bench", "--threads", "1", "--batch", "1,2", "--hidden", "8,16"}, 1},
       {{"inspect", "--text", "--hidden", "16", "--batch", "4", "--threads", "1"}, 0},
       {{"calibrate"}, 0}};
   for (const auto& [command, tables] : commands) {
@@ -190,7 +190,7 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   }
   // Some of each kind: what reads the output reads all of it.
   for (const char* word : {"%roof", "Alloc kB", "CUDA total", "Of bound", "rest of step", "counted",
-           "images/s", "precision", "keeps", "isa", "latency-bound", "Kind", "A / B", "test"})
+           "images/s", "precision", "keeps", "bf16", "latency-bound", "Kind", "A / B", "test"})
     EXPECT_TRUE(words.all.contains(word)) << word;
 
   std::vector<std::string> unknown;

@@ -135,7 +135,7 @@ TEST(Mnist, RefusalsHaveAStatusAndFactsAndLeaveStdoutEmpty) {
           {"unknown flag: --zzzzzz for train"}},
       {"flag before the command", {"--seed", "3", "train"}, 2, {"--seed", "mnist COMMAND [flags]"}},
       {"unknown command", {"tarin"}, 2, {"unknown command: tarin; nearest is train"}},
-      {"no command", {}, 2, {"no command given; allowed train, eval, predict"}},
+      {"no command", {}, 2, {"no command given; allowed train, speedrun, eval, predict"}},
       {"stray word", {"train", "digits"}, 2, {"unexpected word: digits; train takes flags alone"}},
       {"out of range", {"train", "--batch-size", "0"}, 2,
           {"--batch-size out of range: 0; allowed 1..1000000"}},
