@@ -363,7 +363,8 @@ void expect_rows_are_the_plans(Device device) {
     EXPECT_EQ(row.memory.peak, inspected.at(row.name).peak) << row.name;
   }
   EXPECT_EQ(rows, p.arena);
-  EXPECT_GT(rows.kept, 0);
+  // Where row_chain is the whole of forward and of its backward, nothing waits between them.
+  EXPECT_EQ(rows.kept > 0, device == kCpu);
   EXPECT_LT(rows.kept, rows.allocated);
 }
 
