@@ -32,7 +32,7 @@ int main() {
       .step = fused.captured_step()};
   const measure::Outcome outcome =
       measure::compare(comparison, {.steps = 5, .warmup = 1, .rounds = 7});
-  std::printf("\n%s\nstep %s\n", outcome.table.text().c_str(), outcome.headline.c_str());
+  std::printf("\n%s\nstep %s\n", outcome.table.text(140).c_str(), outcome.headline.c_str());
 
   // ---- 4. Times are this machine's, today's; counts are not. measure::report() says more, such as
   // what the saving should have been.
