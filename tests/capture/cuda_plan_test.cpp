@@ -18,7 +18,9 @@ namespace {
 
 #if !SINTER_HAS_CUDA
 
-TEST(CudaPlan, NotInThisBuild) { GTEST_SKIP() << "the recorder needs the CUDA toolkit's headers"; }
+TEST(CudaPlan, NotInThisBuild) {
+  GTEST_SKIP() << "the recorder needs the headers of the CUDA toolkit";
+}
 
 #else
 

@@ -22,7 +22,10 @@ namespace {
 
 #if !SINTER_HAS_CUDA || !SINTER_HAS_CUDNN
 
-TEST(CudnnProduct, NotInThisBuild) { GTEST_SKIP() << "cuDNN's headers are not there"; }
+TEST(CudnnProduct, NotInThisBuild) {
+  GTEST_SKIP()
+      << "cuDNN's headers are not there; the recorder needs the headers of the CUDA toolkit";
+}
 
 #else
 
