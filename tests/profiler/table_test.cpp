@@ -208,13 +208,13 @@ TEST(Table, MemoryIsOfTheRowThatTookIt) {
       run();
       clock.advance(1000);
     };
-    op("relu", [&] { kept = memory.allocate(1000); });
+    op("relu", [&] { kept = memory.allocate(1024); });
     {
       const Scope backward("backward");
       op("relu_backward", [&] {
         gradient = memory.allocate(4096);
         clock.advance(1000);
-        memory.release(kept, 1000);
+        memory.release(kept, 1024);
       });
     }
     clock.advance(1000);
