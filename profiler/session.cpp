@@ -227,7 +227,8 @@ void Session::step() {
 
 // Of what nvcc made of the kernels that the emulator ran.
 void Session::add_registers() {
-  const auto compiled = compiled_registers(report_.card.capability);
+  // Read once: the emulator stands for one card, and the logs of all kernels take 0.3 s.
+  static const auto compiled = compiled_registers(report_.card.capability);
   std::map<const char*, std::optional<int>> registers;  // of those that were launched
   for (Trace& trace : report_.traces) {
     for (LaunchRecord& launch : trace.launches) {

@@ -57,13 +57,14 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   const std::vector<GlossaryEntry> entries = read_glossary(kGlossary);
   std::vector<std::string> known;
   // "mnist explain rest of step" needs no quotes; the title "us, self CPU" is no list.
-  std::string wanted = cli::lower_case(join(inputs, " "));
+  const std::string asked = join(inputs, " ");
+  std::string wanted = cli::lower_case(asked);
   std::erase(wanted, ',');
   const GlossaryEntry* found = nullptr;
   for (const GlossaryEntry& entry : entries) {
     for (const std::string_view word : entry.words) {
-      if (word == join(inputs, " ") || (!found && cli::lower_case(word) == wanted)) found = &entry;
       known.push_back(cli::lower_case(word));
+      if (word == asked || (!found && known.back() == wanted)) found = &entry;
     }
   }
   if (wanted.empty()) {
@@ -80,13 +81,13 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
     out.json("sinter.explain/1", {{"words", Json::array({op->text()})}, {"text", text_of(*op)}});
     return 0;
   }
-  if (const auto name = found ? std::nullopt : profiler::read_kernel_name(join(inputs, " "))) {
+  if (const auto name = found ? std::nullopt : profiler::read_kernel_name(asked)) {
     out.result_text(name->text());
     Json parts = Json::array();
     for (const auto& [text, meaning] : name->parts)
       parts.push_back({{"text", text}, {"meaning", meaning.empty() ? Json() : Json(meaning)}});
-    out.json("sinter.explain/1", {{"words", {join(inputs, " ")}}, {"maker", name->maker},
-                                     {"parts", parts}, {"source", name->source}});
+    out.json("sinter.explain/1",
+        {{"words", {asked}}, {"maker", name->maker}, {"parts", parts}, {"source", name->source}});
     return 0;
   }
   if (!found) {
