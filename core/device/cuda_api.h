@@ -71,6 +71,8 @@ struct Api {
 #define SINTER_POINTER(name) decltype(&::name) name = nullptr;
   SINTER_CUDA_CALLS(SINTER_POINTER)
 #undef SINTER_POINTER
+  // Whose code the kernels are, SINTER_CUDA_ARCHITECTURES: "80,90a"; the first also as PTX.
+  std::string architectures = SINTER_CUDA_ARCHITECTURES;
   bool real = false;  // calls reach a card, so the libraries that look into one mean something
 };
 

@@ -112,21 +112,25 @@ GraphBuilder::GraphBuilder(int events, bool side_branch, int marks) {
 
 GraphBuilder::~GraphBuilder() { leave(); }
 
+int GraphBuilder::close_pass(void** graph) noexcept {
+  ThreadState& t = thread_state();
+  t.now = t.main;
+  t.mode = static_cast<Mode>(std::exchange(mode_before_, -1));
+  t.kept = t.rehearsed = nullptr;
+  if (!std::exchange(capture_open_, false)) return cudaSuccess;
+  const std::lock_guard lock(waits_for_streams());
+  t.main->captures = false;
+  return api().cudaStreamEndCapture(t.main->handle, reinterpret_cast<cudaGraph_t*>(graph));
+}
+
 void GraphBuilder::leave() noexcept {
-  if (mode_before_ >= 0) {
-    ThreadState& t = thread_state();
-    t.now = t.main;
-    t.mode = static_cast<Mode>(mode_before_);
-    t.kept = nullptr;
-    mode_before_ = -1;
-    if (capture_open_) {  // an error came out of the middle: the graph may be none at all
-      OwnedGraph graph;
-      api().cudaStreamEndCapture(t.main->handle, &graph.handle);
-      api().cudaGetLastError();
-      capture_open_ = false;
-    }
+  if (mode_before_ >= 0) {  // an error came out of the middle: the graph may be none at all
+    void* graph = nullptr;
+    if (close_pass(&graph) != cudaSuccess) api().cudaGetLastError();
+    const OwnedGraph captured{static_cast<cudaGraph_t>(graph)};
   }
   release_all(kept_);
+  release_all(rehearsed_);
   for (auto* list : {&events_, &marks_}) {
     for (void* event : std::exchange(*list, {})) api().cudaEventDestroy(event_of(event));
   }
@@ -135,8 +139,10 @@ void GraphBuilder::leave() noexcept {
 void GraphBuilder::begin(Pass pass) {
   ThreadState& t = thread_state();
   if (pass == Pass::capture) {
+    const std::lock_guard lock(waits_for_streams());
     SINTER_CUDA_CALL(cudaStreamBeginCapture(t.main->handle, cudaStreamCaptureModeThreadLocal));
-    capture_open_ = true;
+    t.main->captures = capture_open_ = true;
+    t.rehearsed = &rehearsed_;
   }
   mode_before_ = static_cast<int>(t.mode);
   t.mode = pass == Pass::capture ? Mode::capture : Mode::rehearse;
@@ -186,17 +192,10 @@ void GraphBuilder::captured(int op) {
 }
 
 void* GraphBuilder::end_pass() {
-  ThreadState& t = thread_state();
-  t.now = t.main;
-  t.mode = static_cast<Mode>(mode_before_);
-  t.kept = nullptr;
-  mode_before_ = -1;
-  if (!std::exchange(capture_open_, false)) {
-    release_all(kept_);  // for the capture to find in the cache
-    return nullptr;
-  }
-  cudaGraph_t graph = nullptr;
-  SINTER_CUDA_CALL(cudaStreamEndCapture(t.main->handle, &graph));
+  const bool captured = capture_open_;
+  void* graph = nullptr;
+  check(static_cast<cudaError_t>(close_pass(&graph)), "cudaStreamEndCapture");
+  if (!captured) std::swap(kept_, rehearsed_);
   return graph;
 }
 

@@ -80,10 +80,13 @@ class GraphBuilder {
 
  private:
   void leave() noexcept;
-  void* end_pass();  // the captured cudaGraph_t, which is the caller's; nullptr after a rehearsal
+  // Closes the pass that is open; of a capture gives the graph, which is the caller's, and what
+  // the toolkit answers.
+  int close_pass(void** graph) noexcept;
+  void* end_pass();  // the captured cudaGraph_t; nullptr after a rehearsal
   std::vector<void*> events_, marks_;
   std::map<void*, int> op_of_node_;
-  std::vector<std::pair<void*, size_t>> kept_;
+  std::vector<std::pair<void*, size_t>> kept_, rehearsed_;
   int mode_before_ = -1;  // -1: no pass is open
   bool capture_open_ = false;
 };
