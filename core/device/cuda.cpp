@@ -196,32 +196,21 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-void destroy(Stream& s) noexcept {
-  if (s.fault_host) api().cudaFreeHost(s.fault_host);
-  if (s.handle) api().cudaStreamDestroy(s.handle);
-}
-
 // A side stream shares its main stream's flag.
 Stream* make_stream(Stream* main) {
   auto s = std::make_unique<Stream>();
-  try {
-    SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking));
-    if (main) {
-      s->fault_device = main->fault_device;
-    } else {
-      void *host = nullptr, *device = nullptr;
-      SINTER_CUDA_CALL(cudaHostAlloc(&host, sizeof(uint32_t), cudaHostAllocMapped));
-      s->fault_host = static_cast<uint32_t*>(host);
-      *s->fault_host = 0;
-      SINTER_CUDA_CALL(cudaHostGetDevicePointer(&device, host, 0));
-      s->fault_device = static_cast<uint32_t*>(device);
-    }
-    runtime().streams.push_back(std::move(s));
-  } catch (...) {
-    if (s) destroy(*s);
-    throw;
+  SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking));
+  if (main) {
+    s->fault_device = main->fault_device;
+  } else {
+    void *host = nullptr, *device = nullptr;
+    SINTER_CUDA_CALL(cudaHostAlloc(&host, sizeof(uint32_t), cudaHostAllocMapped));
+    s->fault_host = static_cast<uint32_t*>(host);
+    *s->fault_host = 0;
+    SINTER_CUDA_CALL(cudaHostGetDevicePointer(&device, host, 0));
+    s->fault_device = static_cast<uint32_t*>(device);
   }
-  return runtime().streams.back().get();
+  return runtime().streams.emplace_back(std::move(s)).get();
 }
 
 struct ThreadSlot {
@@ -260,7 +249,6 @@ void set_api(const Api& table) {
   for (const auto& s : r.streams) s->scratch.clear();
   card_memory().reset();
   const std::lock_guard lock(r.mutex);
-  for (const auto& s : r.streams) destroy(*s);
   r.streams.clear();
   r.idle.clear();
   r.shared_limits.clear();

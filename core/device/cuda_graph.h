@@ -21,7 +21,21 @@
 #include <utility>
 #include <vector>
 
+struct CUevent_st;  // the toolkit's, behind its handles
+struct CUgraph_st;
+struct CUgraphExec_st;
+struct CUstream_st;
+
 namespace sinter::cuda {
+
+// What the toolkit has made, which goes back to it at the end.
+struct GiveBack {
+  void operator()(CUevent_st* event) const noexcept;
+  void operator()(CUgraph_st* graph) const noexcept;
+  void operator()(CUgraphExec_st* executable) const noexcept;
+};
+template <class T> using Owned = std::unique_ptr<T, GiveBack>;
+using Event = Owned<CUevent_st>;
 
 class DeviceGraph {
  public:
@@ -42,11 +56,11 @@ class DeviceGraph {
  private:
   friend class GraphBuilder;
   DeviceGraph() = default;
-  void* executable_ = nullptr;
-  void* stream_ = nullptr;  // of the thread that captured it
+  Owned<CUgraphExec_st> executable_;
+  CUstream_st* stream_ = nullptr;  // of the thread that captured it
   size_t nodes_ = 0;
   std::vector<std::pair<void*, size_t>> kept_;  // scratch memory of its ops: (block, bytes)
-  std::vector<void*> marks_;                    // timing events
+  std::vector<Event> marks_;                    // with times
 };
 
 // Device time of what `work` puts on the thread's stream. Synchronizes.
@@ -79,12 +93,10 @@ class GraphBuilder {
   size_t count();
 
  private:
-  void leave() noexcept;
-  // Closes the pass that is open; of a capture gives the graph, which is the caller's, and what
-  // the toolkit answers.
-  int close_pass(void** graph) noexcept;
-  void* end_pass();  // the captured cudaGraph_t; nullptr after a rehearsal
-  std::vector<void*> events_, marks_;
+  // Closes the pass that is open, and gives the graph of a capture, and what the toolkit answers.
+  int close_pass(Owned<CUgraph_st>& graph) noexcept;
+  Owned<CUgraph_st> end_pass();  // nullptr after a rehearsal
+  std::vector<Event> events_, marks_;
   std::map<void*, int> op_of_node_;
   std::vector<std::pair<void*, size_t>> kept_, rehearsed_;
   int mode_before_ = -1;  // -1: no pass is open

@@ -16,6 +16,7 @@
 #include "core/allocator.h"
 #include "core/device/cuda.h"
 #include "core/device/cuda_api.h"
+#include "core/device/cuda_graph.h"
 #include "core/storage.h"
 
 namespace sinter::cuda {
@@ -35,6 +36,14 @@ struct Stream {
   Stream* side = nullptr;  // for the branches of a graph; made by side_stream()
   bool captures = false;   // guarded by waits_for_streams()
   std::map<size_t, std::unique_ptr<Storage>> scratch;  // by size: scratch()
+
+  Stream() = default;
+  ~Stream() {
+    if (fault_host) api().cudaFreeHost(fault_host);
+    if (handle) api().cudaStreamDestroy(handle);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 };
 
 struct ThreadState {
@@ -52,6 +61,11 @@ struct ThreadState {
 // card, no code for the card.
 ThreadState& thread_state();
 inline cudaStream_t stream() { return thread_state().now->handle; }
+inline Event make_event(unsigned flags = cudaEventDisableTiming) {
+  cudaEvent_t event = nullptr;
+  SINTER_CUDA_CALL(cudaEventCreateWithFlags(&event, flags));
+  return Event(event);
+}
 inline bool capturing() { return thread_state().mode == Mode::capture; }
 Stream& side_stream(Stream& main);
 // Who waits for another thread's stream holds it, and who begins or ends a capture: to wait for a

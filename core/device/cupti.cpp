@@ -71,7 +71,7 @@ struct Span {
   Footprint footprint{};
 };
 
-class CuptiTimer final : public DeviceTimer {
+class CuptiTimer final : public CardTimer {
  public:
   explicit CuptiTimer(const CuptiCalls& calls) : calls_(calls) { cupti().turn = ++cupti().turns; }
   ~CuptiTimer() override {
@@ -79,10 +79,6 @@ class CuptiTimer final : public DeviceTimer {
     cupti().turn = 0;
     flush([](const CUpti_Activity&) {});
   }
-
-  void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
-  SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
-  Card card() noexcept override { return cuda::card(); }
 
   bool has_records() const override { return true; }
   void submitting(uint64_t launch) noexcept override {
