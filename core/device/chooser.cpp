@@ -83,8 +83,8 @@ std::vector<std::vector<double>> time_all(
         repeat();
         graphs[i] = builder.end();
       }
-      return (graphs[i] ? graphs[i]->milliseconds(1) : cuda::milliseconds(repeat)) * 1e3 /
-             repetitions;
+      const auto launch = [&] { graphs[i] ? graphs[i]->launch() : repeat(); };
+      return 1e3 * cuda::milliseconds(launch) / repetitions;
     }
     const auto start = std::chrono::steady_clock::now();
     run(i);

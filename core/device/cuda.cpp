@@ -153,43 +153,6 @@ bool has_code_for(int capability) {
   return false;
 }
 
-void check_card(int device) {
-  int count = 0, driver = 0;
-  const cudaError_t answer = api().cudaGetDeviceCount(&count);
-  if (answer == cudaErrorInsufficientDriver) {
-    api().cudaGetLastError();
-    api().cudaDriverGetVersion(&driver);
-    SINTER_CHECK(driver != 0, device,
-        cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer),
-            ")"),
-        devices_without_cuda());
-    throw Error(Error::Kind::device,
-        cat("cuda: the driver is too old: it is for CUDA ", version_text(driver),
-            ", this build needs ", version_text(CUDART_VERSION), " (cudaGetDeviceCount says ",
-            static_cast<int>(answer), ")"),
-        "update the driver, or build with the toolkit of its version");
-  }
-  if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count == 0)) {
-    throw Error(Error::Kind::device,
-        cat("cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says ",
-            static_cast<int>(answer), ")"),
-        "CUDA_VISIBLE_DEVICES may hide it");
-  }
-  check(answer, "cudaGetDeviceCount");
-  SINTER_CHECK(device < count, device,
-      cat("cuda:", device, ": no such card: there are ", count,
-          "; allowed cuda:0..cuda:", count - 1));
-  int major = 0, minor = 0;
-  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  SINTER_CHECK(has_code_for(10 * major + minor), device,
-      cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor,
-          ", SINTER_CUDA_ARCHITECTURES of this build is ", api().architectures),
-      "configure with its number there; \"80;90a\" serves every card from 8.0 on, and a number "
-      "that "
-      "ends in a only its own");
-}
-
 int attribute(cudaDeviceAttr which) {
   int value = 0;
   SINTER_CUDA_CALL(cudaDeviceGetAttribute(&value, which, device().index));
@@ -269,7 +232,7 @@ ThreadState& thread_state() {
   const std::lock_guard lock(r.mutex);
   if (r.device < 0) r.device = 0;
   if (!r.opened) {
-    check_card(r.device);
+    check_device(r.device);
     r.opened = true;
   }
   SINTER_CUDA_CALL(cudaSetDevice(r.device));
@@ -320,6 +283,43 @@ CardFacts card_facts() {
           version_text(driver))};
 }
 
+void check_device(int device) {
+  int count = 0, driver = 0;
+  const cudaError_t answer = api().cudaGetDeviceCount(&count);
+  if (answer == cudaErrorInsufficientDriver) {
+    api().cudaGetLastError();
+    api().cudaDriverGetVersion(&driver);
+    SINTER_CHECK(driver != 0, device,
+        cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer),
+            ")"),
+        devices_without_cuda());
+    throw Error(Error::Kind::device,
+        cat("cuda: the driver is too old: it is for CUDA ", version_text(driver),
+            ", this build needs ", version_text(CUDART_VERSION), " (cudaGetDeviceCount says ",
+            static_cast<int>(answer), ")"),
+        "update the driver, or build with the toolkit of its version");
+  }
+  if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count == 0)) {
+    throw Error(Error::Kind::device,
+        cat("cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says ",
+            static_cast<int>(answer), ")"),
+        "CUDA_VISIBLE_DEVICES may hide it");
+  }
+  check(answer, "cudaGetDeviceCount");
+  SINTER_CHECK(device < count, device,
+      cat("cuda:", device, ": no such card: there are ", count,
+          "; allowed cuda:0..cuda:", count - 1));
+  int major = 0, minor = 0;
+  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  SINTER_CHECK(has_code_for(10 * major + minor), device,
+      cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor,
+          ", SINTER_CUDA_ARCHITECTURES of this build is ", api().architectures),
+      "configure with its number there; \"80;90a\" serves every card from 8.0 on, and a number "
+      "that "
+      "ends in a only its own");
+}
+
 int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
 
 Allocator& allocator(int device) {
@@ -331,8 +331,6 @@ Allocator& allocator(int device) {
       "CUDA_VISIBLE_DEVICES chooses cards");
   return memory();
 }
-
-void check_device(int device) { check_card(device); }
 
 bool rehearsing() { return thread_state().mode == Mode::rehearse; }
 

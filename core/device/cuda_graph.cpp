@@ -2,7 +2,6 @@
 
 #if SINTER_HAS_CUDA
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/device/cuda.h"
@@ -63,13 +62,6 @@ double milliseconds(const std::function<void()>& work) {
   float ms = 0;
   SINTER_CUDA_CALL(cudaEventElapsedTime(&ms, begin.get(), end.get()));
   return ms;
-}
-
-double DeviceGraph::milliseconds(int rounds) {
-  std::vector<double> times(static_cast<size_t>(rounds));
-  for (double& ms : times) ms = cuda::milliseconds([this] { launch(); });
-  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  return times[static_cast<size_t>(rounds / 2)];
 }
 
 GraphBuilder::GraphBuilder(int events, bool side_branch, int marks) {

@@ -50,8 +50,6 @@ class DeviceGraph {
   // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since
   // the first of them, DeviceTimer::kLost where a reading failed.
   std::vector<int64_t> launch_timed();
-  // Device time of a launch: the median of `rounds`. Synchronizes.
-  double milliseconds(int rounds);
 
  private:
   friend class GraphBuilder;

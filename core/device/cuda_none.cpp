@@ -37,7 +37,6 @@ void GiveBack::operator()(CUgraphExec_st*) const noexcept {}
 DeviceGraph::~DeviceGraph() = default;
 void DeviceGraph::launch() { not_built(); }
 std::vector<int64_t> DeviceGraph::launch_timed() { not_built(); }
-double DeviceGraph::milliseconds(int) { not_built(); }
 double milliseconds(const std::function<void()>&) { not_built(); }
 GraphBuilder::GraphBuilder(int, bool, int) { not_built(); }
 GraphBuilder::~GraphBuilder() = default;

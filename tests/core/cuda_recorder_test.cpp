@@ -433,8 +433,7 @@ TEST(CudaRecorder, EveryCallFailsInTurn) {
     copy_on_device(b.at, a.at, 100);
     launch_named("eager", &kernel_b, 64 << 10);
     const std::unique_ptr<DeviceGraph> graph = diamond();
-    graph->launch();
-    graph->milliseconds(1);
+    milliseconds([&] { graph->launch(); });
     Upload upload(100);
     upload.start({{b.at, upload.memory(), 100}});
     upload.wait();
