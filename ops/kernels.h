@@ -4,14 +4,9 @@
 // cost that many have.
 #pragma once
 
+#include "core/device/cuda_kernels.h"
 #include "ops/fused/fused.h"
 
-// A function of the build's CUDA kernels, or nullptr where it has none.
-#if SINTER_HAS_CUDA
-#define SINTER_IF_CUDA(function) function
-#else
-#define SINTER_IF_CUDA(function) nullptr
-#endif
 // Two fields of an OpDef.
 #define SINTER_KERNELS(op) .cuda = SINTER_IF_CUDA(on_cuda::op), .simt = on_simt::op
 

@@ -83,8 +83,9 @@ std::vector<std::vector<double>> time_all(
         repeat();
         graphs[i] = builder.end();
       }
-      const auto launch = [&] { graphs[i] ? graphs[i]->launch() : repeat(); };
-      return 1e3 * cuda::milliseconds(launch) / repetitions;
+      const double ms =
+          graphs[i] ? cuda::milliseconds([&] { graphs[i]->launch(); }) : cuda::milliseconds(repeat);
+      return 1e3 * ms / repetitions;
     }
     const auto start = std::chrono::steady_clock::now();
     run(i);

@@ -152,7 +152,10 @@ Owned<CUgraph_st> GraphBuilder::end_pass() {
   const bool captured = capture_open_;
   Owned<CUgraph_st> graph;
   check(static_cast<cudaError_t>(close_pass(graph)), "cudaStreamEndCapture");
-  if (!captured) std::swap(kept_, rehearsed_);
+  if (!captured) {
+    release_all(rehearsed_);
+    rehearsed_ = std::exchange(kept_, {});
+  }
   return graph;
 }
 
