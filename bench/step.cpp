@@ -19,7 +19,6 @@
 #include <set>
 
 #include "bench/harness.h"
-#include "core/device/cpu_gemm.h"
 #include "core/device/denormal.h"
 #include "core/json.h"
 #include "core/parallel.h"
@@ -32,14 +31,20 @@ namespace sinter {
 namespace {
 
 struct Floor {
-  double flops, bytes;  // bytes: what lives across steps and the batch, read and written once each
-  double flop_us, byte_us;
-  bool in_cache;
+  // Of a step; bytes: what lives across steps and the batch, read and written once each.
+  double flops = 0, bytes = 0, lying = 0;
+  double flop_us = 0, byte_us = 0;
+  bool in_cache = false;
+  void rate(const profiler::Roofs& roofs, bool bf16) {
+    in_cache = lying <= double(roofs.cache_bytes);
+    flop_us = 1e-3 * flops / (bf16 ? roofs.bf16_gflops : roofs.f32_gflops);
+    byte_us = 1e-3 * bytes / (in_cache ? roofs.cache_gbs : roofs.dram_gbs);
+  }
   double us() const { return std::max(flop_us, byte_us); }
   SINTER_FIELD_LIST(flops, bytes, flop_us, byte_us, in_cache, named("us", written(us())))
 };
 
-Floor floor_of(const capture::Captured& captured, const profiler::Roofs& roofs, bool bf16) {
+Floor floor_of(const capture::Captured& captured) {
   const capture::Graph& graph = captured.fused.graph;
   std::set<int> resident, changed;  // buffers
   for (const capture::Node& node : graph.nodes) {
@@ -57,14 +62,10 @@ Floor floor_of(const capture::Captured& captured, const profiler::Roofs& roofs, 
     for (const int buffer : buffers) bytes += double(graph.buffers[buffer].bytes);
     return bytes;
   };
-  const double flops = double(cli::cost_of(captured.recorded).flops), lying = bytes_of(resident),
-               bytes = lying + bytes_of(changed);
-  const bool in_cache = lying <= double(roofs.cache_bytes);
-  return {.flops = flops,
-      .bytes = bytes,
-      .flop_us = 1e-3 * flops / (bf16 ? roofs.bf16_gflops : roofs.f32_gflops),
-      .byte_us = 1e-3 * bytes / (in_cache ? roofs.cache_gbs : roofs.dram_gbs),
-      .in_cache = in_cache};
+  const double lying = bytes_of(resident);
+  return {.flops = double(cli::cost_of(captured.recorded).flops),
+      .bytes = lying + bytes_of(changed),
+      .lying = lying};
 }
 
 struct Case {
@@ -73,11 +74,11 @@ struct Case {
   Tensors inputs{};
   std::unique_ptr<Trainer> trainer{};
   int64_t launches = 0;  // of a step, counted in its captured graph
-  std::optional<Floor> floor{};
+  Floor floor{};
   std::vector<double> times{};  // us per step
 
   Case(const bench::TrainingOptions& options, int64_t rows, const std::string& wanted,
-      const cli::FusionFlags& fusion, const std::optional<profiler::Roofs>& roofs)
+      const cli::FusionFlags& fusion)
       : batch(rows), mode(wanted) {
     for (const Tensor& t :
         bench::random_batch(rows, 784, options.dtype == DType::bf16 ? DType::bf16 : DType::f32))
@@ -88,7 +89,7 @@ struct Case {
     for (int i = 0; i < 2; ++i) run();
     const capture::Captured& captured = *trainer->captured_step()->captured();
     launches = int64_t(captured.executor->launches());
-    if (roofs) floor = floor_of(captured, *roofs, options.dtype == DType::bf16);
+    floor = floor_of(captured);
     if (mode == "eager") trainer = bench::make_trainer(options, {.fused = false});
   }
   void run() { trainer->step(inputs); }
@@ -108,8 +109,7 @@ std::string layers_of(const std::string& model) {
 
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
-  std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json,
-              products = "onednn", where = "cpu";
+  std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json, where = "cpu";
   cli::FusionFlags fusion;
   bool with_floor = false;
   int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
@@ -123,7 +123,6 @@ int run(int argc, char** argv) {
   flags.word("rules", fusion.rules, "LIST", "fusion rules");
   flags.choice(
       "measure", fusion.measure, {"auto", "on", "off"}, "time fused groups against their parts");
-  flags.choice("gemm", products, {"onednn", "eigen"}, "who multiplies matrices");
   flags.toggle("floor", with_floor, "what the step takes at least on this machine, measured now");
   flags.number("threads", threads, 1, 1024, "");
   flags.number("rounds", rounds, 1, 1'000'000, "");
@@ -137,7 +136,6 @@ int run(int argc, char** argv) {
   set_num_threads(int(threads));
   const Device device = Device::parse(where);
   set_allow_tf32(dtype == "tf32");
-  set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
 
   bench::TrainingOptions options{.optimizer = optimizer,
       .lr = optimizer == "sgd" ? 0.01 : nn::optimizer_named(optimizer).lr,
@@ -149,19 +147,21 @@ int run(int argc, char** argv) {
   if (model != "mlp") options.layers = layers_of(model);
   SINTER_CHECK(!with_floor || dtype != "tf32", usage,
       "step: --floor: the rate of tf32 products is not measured", "--dtype f32 or bf16");
-  std::optional<profiler::Roofs> roofs;
-  if (with_floor) roofs = measure::calibrate(device);
-  if (roofs && roofs->loaded)
-    fmt::print(stderr, "note: measured beside other programs: the floor is too high\n");
   std::deque<Case> cases;
   for (const int64_t batch : batches) {
-    for (const std::string& one : modes) cases.emplace_back(options, batch, one, fusion, roofs);
+    for (const std::string& one : modes) cases.emplace_back(options, batch, one, fusion);
   }
   for (Case& c : cases) {
     for (int64_t i = 0; i < warmup; ++i) c.run();
   }
   for (int64_t round = 0; round < rounds; ++round) {
     for (Case& c : cases) c.time(steps, device);
+  }
+  if (with_floor) {  // last: Note [Records that stay]
+    const profiler::Roofs roofs = measure::calibrate(device);
+    if (roofs.loaded)
+      fmt::print(stderr, "note: measured beside other programs: the floor is too high\n");
+    for (Case& c : cases) c.floor.rate(roofs, options.dtype == DType::bf16);
   }
   Json out = Json::array();
   for (Case& c : cases) {
@@ -171,15 +171,15 @@ int run(int argc, char** argv) {
         {"model", model}, {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},
         {"threads", threads}, {"steps", c.times.size()}, {"median_us", median},
         {"min_us", c.times.front()}, {"launches", c.launches}});
-    if (c.floor) out.back()["floor"] = *c.floor;
+    if (with_floor) out.back()["floor"] = c.floor;
     if (json != "-") {
       fmt::print(
           "sinter {} {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
           model, dtype, optimizer, c.mode, c.batch, median, c.times.front(),
           1e6 * double(c.batch) / median);
     }
-    if (c.floor && json != "-") {
-      const Floor& f = *c.floor;
+    if (with_floor && json != "-") {
+      const Floor& f = c.floor;
       fmt::print(
           "  floor {:9.1f} us: {:.1f} MFLOP take {:.1f} us, {:.1f} MB {} {:.1f} us; "
           "median / floor {:.2f}\n",

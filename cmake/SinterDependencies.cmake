@@ -53,9 +53,11 @@ target_compile_options(sinter_flags INTERFACE
 target_compile_options(sinter_flags INTERFACE
                        $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=400000>)
 if(SINTER_HAS_CUDA)
+  string(JOIN "," architectures ${SINTER_CUDA_ARCHITECTURES})
   target_compile_definitions(sinter_flags INTERFACE SINTER_HAS_CUDA=1
                              $<$<BOOL:${CUDNN_INCLUDE_DIR}>:SINTER_HAS_CUDNN=1>
                              SINTER_CUDA_LIBRARY_DIR="${CUDAToolkit_LIBRARY_DIR}"
+                             SINTER_CUDA_ARCHITECTURES="${architectures}"
                              SINTER_PTX_FOLDER="${PROJECT_BINARY_DIR}/ptx")
   target_include_directories(sinter_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 endif()

@@ -72,7 +72,7 @@ function(sinter_library folder)
     # The emulator moves between stacks and tells TSan of it by hand; its own bookkeeping must not
     # look like an order or a race.
     set(emulator ${sources})
-    list(FILTER emulator INCLUDE REGEX "/core/device/simt_(calls|counts|fiber|worker)\\.cpp$")
+    list(FILTER emulator INCLUDE REGEX "/core/device/simt_(counts|fiber|worker)\\.cpp$")
     set_source_files_properties(${emulator} PROPERTIES
                                 COMPILE_OPTIONS -fno-sanitize=thread
                                 COMPILE_DEFINITIONS SINTER_TSAN=1)

@@ -31,9 +31,12 @@ void* Allocator::allocate(size_t bytes) {
   const std::lock_guard lock(mutex_);
   ++stats_.requests;
   void* block = nullptr;
-  if (auto& list = free_[size]; !list.empty()) {
-    block = list.back();
-    list.pop_back();
+  auto& list = free_[size];
+  const auto newest =
+      std::find_if(list.rbegin(), list.rend(), [this](void* cached) { return may_reuse(cached); });
+  if (newest != list.rend()) {
+    block = *newest;
+    list.erase(std::next(newest).base());
   } else {
     block = system_allocate(size);
     if (!block) {

@@ -12,9 +12,6 @@ namespace sinter {
 
 class Recorder;  // ops/op.h
 
-// Which library multiplies matrices on the CPU; process-wide, for comparison.
-enum class GemmBackend : uint8_t { onednn, eigen };
-
 // Where in a training step a thread is.
 enum class Phase : uint8_t { none, forward, backward, optimizer };
 

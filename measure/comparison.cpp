@@ -53,7 +53,8 @@ int64_t touched_bytes(const capture::Graph& graph, const capture::Captured* capt
 }
 
 profiler::Report profiled_round(const Comparison& comparison, const char* mode, const Variant& who,
-    const capture::Graph& graph, const ComparisonOptions& options) {
+    const capture::Graph& graph, const ComparisonOptions& options,
+    const std::optional<profiler::Roofs>& roofs) {
   const capture::Captured* captured = who.step ? who.step->captured() : nullptr;
   const bool replayed = captured && captured->executor->calls() < graph.nodes.size();
   const bool timed = comparison.timed();
@@ -67,7 +68,7 @@ profiler::Report profiled_round(const Comparison& comparison, const char* mode, 
       .rules = std::string_view(mode) == "fused" ? comparison.rules : "",
       .dtype = comparison.dtype,
       .replayed = replayed,
-      .roofs = options.roofs,
+      .roofs = roofs,
       .resident_bytes = touched_bytes(graph, captured)});
   while (!session.done()) {
     who.run();
@@ -134,14 +135,15 @@ std::vector<PairOfTimes> run_profiled_rounds(const Comparison& comparison, const
   const bool replay = cuda && all.replayed.run && !cuda::has_records();
   const Variant& eager = replay ? all.replayed : all.eager;
   std::vector<PairOfTimes> pairs;
+  const auto roofs = options.roofs ? options.roofs() : std::nullopt;
   bool timed = comparison.timed();
   const int64_t rounds = timed ? int64_t(o.eager_us.size()) : 1;
   for (int64_t round = 0; round < rounds && (round == 0 || !is_stopped(options)); ++round) {
     PairOfTimes times;
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
-      profiler::Report report = profiled_round(
-          comparison, is_fused ? "fused" : "eager", is_fused ? all.fused : eager, graph, options);
+      profiler::Report report = profiled_round(comparison, is_fused ? "fused" : "eager",
+          is_fused ? all.fused : eager, graph, options, roofs);
       (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::none;
       append_round(is_fused ? o.fused : o.eager, std::move(report));

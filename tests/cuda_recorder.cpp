@@ -349,7 +349,10 @@ int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsi
 }
 int on(Call<Id::cudaStreamDestroy>, State& s, cudaStream_t stream) { return s.give_back(stream); }
 int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
-  if (s.capturing.contains(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (const auto it = s.capturing.find(stream); it != s.capturing.end()) {
+    it->second->valid = false;  // whoever's thread it is
+    return cudaErrorStreamCaptureUnsupported;
+  }
   s.finish(stream);
   return 0;
 }
@@ -1136,8 +1139,8 @@ template <class R, class... A> struct Stub<R (*)(A...)> {
   }
 };
 
-const Api& recorder_api() {
-  static const Api api = [] {
+Api& recorder_api() {
+  static Api api = [] {
     Api a;
 #define SINTER_STUB(name) a.name = Stub<decltype(a.name)>::call<Id::name>;
     SINTER_CUDA_CALLS(SINTER_STUB)
@@ -1152,6 +1155,7 @@ const Api& recorder_api() {
 FakeToolkit::FakeToolkit() {
   SINTER_ASSERT(!state, "two recorders at once");
   state = new State;
+  recorder_api().architectures = state->machine.architectures;
   set_api(recorder_api());
   set_keep_choices(false);
 }
@@ -1166,6 +1170,7 @@ FakeToolkit::~FakeToolkit() {
 void FakeToolkit::set(const Machine& machine) {
   const std::lock_guard lock(state->mutex);
   state->machine = machine;
+  recorder_api().architectures = machine.architectures;
 }
 
 std::vector<std::string> FakeToolkit::calls() const {

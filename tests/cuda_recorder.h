@@ -40,7 +40,8 @@ class FakeToolkit {
   struct Machine {
     int cards = 1, driver = CUDART_VERSION, capability = 90;  // no driver: 0
     std::string name = "Fake card";
-    int cublaslt = 13, cudnn = 9;  // no cuDNN: 0
+    std::string architectures = "80,90a";  // that the kernels are compiled for
+    int cublaslt = 13, cudnn = 9;          // no cuDNN: 0
     size_t memory = size_t{80} << 30;
     int proposals = 3;     // of the matmul heuristic
     int broken = 0;        // of them, the first ones: they fail when they are run

@@ -1,18 +1,11 @@
 #include "core/device/cpu_gemm.h"
 
-#include <atomic>
 #include <vector>
 
-#include "core/device/cpu_gemm_backends.h"
 #include "core/parallel.h"
 
 namespace sinter {
 namespace {
-
-std::atomic<GemmBackend>& backend_setting() {
-  static std::atomic<GemmBackend> setting{has_onednn() ? GemmBackend::onednn : GemmBackend::eigen};
-  return setting;
-}
 
 // dst[i, j] = src[i, j] over rows of `cols` elements.
 template <class Src, class Dst>
@@ -79,29 +72,25 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
       "gemm: bias ", name_of(bias_type), " on ", name_of(in));
   if (m <= 0 || n <= 0) return;
   if (k <= 0) return bias_only(desc, bias, c);
-  if (gemm_backend() == GemmBackend::onednn && in != DType::f64) {
+  if (has_onednn() && in != DType::f64) {
     if (detail::gemm_small_fits(desc))
       return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
           static_cast<const float*>(bias), static_cast<float*>(c));
     if (detail::gemm_onednn(desc, a, b, bias, c)) return;
   }
-  if (in == DType::bf16) return gemm_through_f32(desc, a, b, bias, c);
-  detail::gemm_eigen(desc, a, b, bias, c);
+  detail::gemm_without_onednn(desc, a, b, bias, c);
+}
+
+void detail::gemm_without_onednn(
+    const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
+  if (desc.in == DType::bf16) return gemm_through_f32(desc, a, b, bias, c);
+  gemm_eigen(desc, a, b, bias, c);
 }
 
 bool has_onednn() { return detail::onednn_name() != nullptr; }
 
-GemmBackend gemm_backend() { return backend_setting().load(std::memory_order_relaxed); }
-
-void set_gemm_backend(GemmBackend backend) {
-  SINTER_CHECK(backend != GemmBackend::onednn || has_onednn(), not_built,
-      "gemm: not in this build: oneDNN is off",
-      "install oneDNN's headers and configure with -DSINTER_ONEDNN=ON");
-  backend_setting() = backend;
-}
-
 const char* gemm_backend_name() {
-  return gemm_backend() == GemmBackend::onednn ? detail::onednn_name() : detail::eigen_name();
+  return has_onednn() ? detail::onednn_name() : detail::eigen_name();
 }
 
 }  // namespace sinter

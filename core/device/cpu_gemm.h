@@ -1,16 +1,14 @@
-// Matrix products on the CPU: C[m, n] = A B (+ bias over columns). The oneDNN backend takes own
-// kernels for small shapes, where those are faster; the Eigen backend is Eigen alone. Both are
-// tested; a flag chooses. The sums' order never depends on the number of threads in the own
-// kernels; in a library it may. A is [m, k] or, transposed, stored [k, m]; B is [k, n] or,
-// transposed, stored [n, k]. Leading dims count elements of the stored rows. Operands are both f32,
-// f64 or bf16; bf16 accumulates in f32 and may store f32. f64 is always Eigen. Thread-safe; threads
-// by parallel.h.
+// Matrix products on the CPU: C[m, n] = A B (+ bias over columns), by oneDNN, with own kernels for
+// small shapes, where those are faster; in a build without it, and in f64, by Eigen. The sums'
+// order never depends on the number of threads in the own kernels; in a library it may. A is [m, k]
+// or, transposed, stored [k, m]; B is [k, n] or, transposed, stored [n, k]. Leading dims count
+// elements of the stored rows. Operands are both f32, f64 or bf16; bf16 accumulates in f32 and may
+// store f32. Thread-safe; threads by parallel.h.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 
-#include "core/context.h"
 #include "core/dtype.h"
 
 namespace sinter {
@@ -28,12 +26,31 @@ struct Gemm {
 // == 0 does nothing.
 void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);
 
-// The backend in use; setting oneDNN where the build lacks it throws not_built. Default: oneDNN
-// when built in.
-GemmBackend gemm_backend();
-void set_gemm_backend(GemmBackend backend);
+// Is it built in?
 bool has_onednn();
 // "oneDNN 2.6.3" or "Eigen 3.4.0".
 const char* gemm_backend_name();
+
+// The products behind gemm(), each with its contract; for gemm() and its tests only. m, n, k >= 1
+// here and leading dims are checked.
+namespace detail {
+
+// gemm() of a build without oneDNN, and what that does not take. REQUIRES: k >= 1.
+void gemm_without_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);
+// f32 or f64, whole operands of one type; any shape.
+void gemm_eigen(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);
+const char* eigen_name();
+
+// False if oneDNN has no such product (nothing is written then).
+bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);
+const char* onednn_name();  // "oneDNN 2.6.3", or nullptr where the build lacks it
+
+// Own kernels without packing, for the shapes in which a library's packing or its fork costs more
+// than it gains.
+bool gemm_small_fits(const Gemm& desc);
+// REQUIRES: f32, at most one operand transposed; any shape.
+void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c);
+
+}  // namespace detail
 
 }  // namespace sinter

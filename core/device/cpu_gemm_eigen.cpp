@@ -5,7 +5,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <Eigen/Core>
 
-#include "core/device/cpu_gemm_backends.h"
+#include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 
 namespace sinter::detail {

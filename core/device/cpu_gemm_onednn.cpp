@@ -1,7 +1,7 @@
 // Matrix products by oneDNN. A primitive and the memory objects that carry its operands' addresses
 // serve one call at a time, and its scratch memory belongs to the thread that made it: so each
 // thread keeps its own cache, and a call allocates nothing here.
-#include "core/device/cpu_gemm_backends.h"
+#include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 
 #if SINTER_HAS_ONEDNN

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/device/cpu_gemm_backends.h"
+#include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 
 #if defined(__AVX__)

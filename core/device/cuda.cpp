@@ -3,10 +3,13 @@
 #if SINTER_HAS_CUDA
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <unordered_map>
 
 #include "core/allocator.h"
@@ -17,7 +20,6 @@
 namespace sinter::cuda {
 namespace {
 
-constexpr int kMinCapability = 80;          // the oldest card that the build's PTX serves
 constexpr size_t kSharedAlways = 48 << 10;  // beyond it a kernel must ask
 
 struct Owners {
@@ -25,14 +27,25 @@ struct Owners {
   Stream* released_by = nullptr;
 };
 
-// Memory of the card. A block serves its own stream again at once; another thread's stream waits
-// for those that used it.
+// Memory of the card. A block serves its own stream again at once, and another thread's once the
+// streams that used it have been waited for. While either thread captures a step that may not be,
+// and the block is left alone. So a capture asks for what its rehearsal was given: no other thread
+// can have taken that meanwhile.
 class CudaAllocator final : public Allocator {
  public:
   CudaAllocator() : Allocator("cuda", true) {}
 
   void* allocate(size_t bytes) override {
-    Stream* mine = thread_state().main;
+    const ThreadState& thread = thread_state();
+    if (auto* const blocks = thread.rehearsed) {
+      const auto same = std::ranges::find(
+          *blocks, size_class(bytes), [](const auto& b) { return size_class(b.second); });
+      if (same != blocks->end()) {
+        void* const block = same->first;
+        blocks->erase(same);
+        return block;
+      }
+    }
     void* block = nullptr;
     try {
       block = Allocator::allocate(bytes);
@@ -41,13 +54,8 @@ class CudaAllocator final : public Allocator {
       throw out_of_memory(bytes);
     }
     if (!block) return nullptr;
-    const std::lock_guard lock(owners_mutex_);
-    Owners& owners = owners_[block];
-    for (Stream* other : std::set{owners.allocated_by, owners.released_by}) {
-      if (other && other != mine)
-        api().cudaStreamSynchronize(other->handle);  // what failed there is that thread's to hear
-    }
-    owners = {.allocated_by = mine};
+    const std::lock_guard lock(waits_for_streams());
+    owners_[block] = {.allocated_by = thread.main};
     return block;
   }
 
@@ -72,6 +80,21 @@ class CudaAllocator final : public Allocator {
         "a smaller batch takes less");
   }
 
+  bool may_reuse(void* block) override {
+    const ThreadState& thread = thread_state();
+    const std::lock_guard lock(waits_for_streams());
+    const Owners owners = owners_[block];
+    std::set<Stream*> others{owners.allocated_by, owners.released_by};
+    others.erase(nullptr);
+    others.erase(thread.main);
+    const auto captures = [](const Stream* other) { return other->captures; };
+    if (!others.empty() && (thread.main->captures || std::ranges::any_of(others, captures)))
+      return false;
+    for (const Stream* other : others)
+      api().cudaStreamSynchronize(other->handle);  // what failed there is that thread's to hear
+    return true;
+  }
+
   void* system_allocate(size_t bytes) override {
     SINTER_CHECK(!capturing(), state,
         cat("cuda: ", bytes,
@@ -87,8 +110,7 @@ class CudaAllocator final : public Allocator {
   }
   void system_free(void* block, size_t) noexcept override { api().cudaFree(block); }
 
-  std::mutex owners_mutex_;
-  std::unordered_map<void*, Owners> owners_;
+  std::unordered_map<void*, Owners> owners_;  // guarded by waits_for_streams()
 };
 
 // Everything on the card that lives longer than a call. set_api() starts a new generation.
@@ -117,7 +139,151 @@ CudaAllocator& card_memory() {
 
 std::string version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
 
-void check_card(int device) {
+// Machine code of 80 runs on cards from 8.0 on below 9.0, and its PTX on all later ones; code of
+// 100f, PTX or not, on those of 10.x; code of 90a on 9.0 alone.
+bool has_code_for(int capability) {
+  std::istringstream list(api().architectures);
+  bool has_ptx = true;
+  for (std::string one; std::getline(list, one, ','); has_ptx = false) {
+    const int of = std::atoi(one.c_str());
+    const bool same_major = capability / 10 == of / 10, plain = std::isdigit(one.back());
+    if (capability == of) return true;
+    if (capability > of && one.back() != 'a' && (same_major || (has_ptx && plain))) return true;
+  }
+  return false;
+}
+
+int attribute(cudaDeviceAttr which) {
+  int value = 0;
+  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&value, which, device().index));
+  return value;
+}
+
+// A side stream shares its main stream's flag.
+Stream* make_stream(Stream* main) {
+  auto s = std::make_unique<Stream>();
+  SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking));
+  if (main) {
+    s->fault_device = main->fault_device;
+  } else {
+    void *host = nullptr, *device = nullptr;
+    SINTER_CUDA_CALL(cudaHostAlloc(&host, sizeof(uint32_t), cudaHostAllocMapped));
+    s->fault_host = static_cast<uint32_t*>(host);
+    *s->fault_host = 0;
+    SINTER_CUDA_CALL(cudaHostGetDevicePointer(&device, host, 0));
+    s->fault_device = static_cast<uint32_t*>(device);
+  }
+  return runtime().streams.emplace_back(std::move(s)).get();
+}
+
+struct ThreadSlot {
+  ThreadState state;
+  uint64_t generation = 0;
+  bool current() const { return state.main && generation == runtime().generation; }
+  ~ThreadSlot() {
+    const std::lock_guard lock(runtime().mutex);
+    if (current()) runtime().idle.push_back(state.main);
+  }
+};
+thread_local ThreadSlot slot;
+
+void CudaAllocator::release(void* block, size_t bytes) noexcept {
+  if (!block) return;
+  if (slot.current()) {
+    if (slot.state.kept) {
+      slot.state.kept->emplace_back(block, bytes);
+      return;
+    }
+    const std::lock_guard lock(waits_for_streams());
+    owners_[block].released_by = slot.state.main;
+  }
+  Allocator::release(block, bytes);
+}
+
+}  // namespace
+
+const Api& api() { return *runtime().api; }
+Allocator& memory() { return card_memory(); }
+Device device() { return {Device::Type::cuda, static_cast<int8_t>(std::max(runtime().device, 0))}; }
+
+void set_api(const Api& table) {
+  Runtime& r = runtime();
+  for (const auto& function : r.at_reset) function();
+  for (const auto& s : r.streams) s->scratch.clear();
+  card_memory().reset();
+  const std::lock_guard lock(r.mutex);
+  r.streams.clear();
+  r.idle.clear();
+  r.shared_limits.clear();
+  r.device = -1;
+  r.opened = false;
+  ++r.generation;
+  r.api = &table;
+}
+
+void at_reset(std::function<void()> function) {
+  const std::lock_guard lock(runtime().mutex);
+  runtime().at_reset.push_back(std::move(function));
+}
+
+ThreadState& thread_state() {
+  if (slot.current()) return slot.state;
+  Runtime& r = runtime();
+  const std::lock_guard lock(r.mutex);
+  if (r.device < 0) r.device = 0;
+  if (!r.opened) {
+    check_device(r.device);
+    r.opened = true;
+  }
+  SINTER_CUDA_CALL(cudaSetDevice(r.device));
+  Stream* main = nullptr;
+  if (r.idle.empty()) {
+    main = make_stream(nullptr);
+  } else {
+    main = r.idle.back();
+    r.idle.pop_back();
+  }
+  slot.state = {.main = main, .now = main};
+  slot.generation = r.generation;
+  return slot.state;
+}
+
+Stream& side_stream(Stream& main) {
+  const std::lock_guard lock(runtime().mutex);
+  if (!main.side) main.side = make_stream(&main);
+  return *main.side;
+}
+
+std::mutex& waits_for_streams() {
+  static std::mutex& mutex = *new std::mutex;
+  return mutex;
+}
+
+const LaunchShape& last_launch() { return thread_state().now->last_launch; }
+
+int device_count() {
+  int count = 0;
+  const cudaError_t answer = api().cudaGetDeviceCount(&count);
+  if (answer == cudaErrorInsufficientDriver || answer == cudaErrorNoDevice) {
+    api().cudaGetLastError();
+    return 0;
+  }
+  check(answer, "cudaGetDeviceCount");
+  return count;
+}
+
+CardFacts card_facts() {
+  thread_state();
+  int driver = 0;
+  SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
+  return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
+      .shared_bytes = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
+      .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
+          attribute(cudaDevAttrComputeCapabilityMinor), ", ", multiprocessors(), " SMs, driver ",
+          version_text(driver))};
+}
+
+void check_device(int device) {
   int count = 0, driver = 0;
   const cudaError_t answer = api().cudaGetDeviceCount(&count);
   if (answer == cudaErrorInsufficientDriver) {
@@ -146,146 +312,12 @@ void check_card(int device) {
   int major = 0, minor = 0;
   SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  SINTER_CHECK(10 * major + minor >= kMinCapability, device,
+  SINTER_CHECK(has_code_for(10 * major + minor), device,
       cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor,
-          ", this build needs ", kMinCapability / 10, ".", kMinCapability % 10, " or newer"));
-}
-
-int attribute(cudaDeviceAttr which) {
-  int value = 0;
-  SINTER_CUDA_CALL(cudaDeviceGetAttribute(&value, which, device().index));
-  return value;
-}
-
-void destroy(Stream& s) noexcept {
-  if (s.fault_host) api().cudaFreeHost(s.fault_host);
-  if (s.handle) api().cudaStreamDestroy(s.handle);
-}
-
-// A side stream shares its main stream's flag.
-Stream* make_stream(Stream* main) {
-  auto s = std::make_unique<Stream>();
-  try {
-    SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking));
-    if (main) {
-      s->fault_device = main->fault_device;
-    } else {
-      void *host = nullptr, *device = nullptr;
-      SINTER_CUDA_CALL(cudaHostAlloc(&host, sizeof(uint32_t), cudaHostAllocMapped));
-      s->fault_host = static_cast<uint32_t*>(host);
-      *s->fault_host = 0;
-      SINTER_CUDA_CALL(cudaHostGetDevicePointer(&device, host, 0));
-      s->fault_device = static_cast<uint32_t*>(device);
-    }
-    runtime().streams.push_back(std::move(s));
-  } catch (...) {
-    if (s) destroy(*s);
-    throw;
-  }
-  return runtime().streams.back().get();
-}
-
-struct ThreadSlot {
-  ThreadState state;
-  uint64_t generation = 0;
-  bool current() const { return state.main && generation == runtime().generation; }
-  ~ThreadSlot() {
-    const std::lock_guard lock(runtime().mutex);
-    if (current()) runtime().idle.push_back(state.main);
-  }
-};
-thread_local ThreadSlot slot;
-
-void CudaAllocator::release(void* block, size_t bytes) noexcept {
-  if (!block) return;
-  if (slot.current()) {
-    if (slot.state.kept) {
-      slot.state.kept->emplace_back(block, bytes);
-      return;
-    }
-    const std::lock_guard lock(owners_mutex_);
-    owners_[block].released_by = slot.state.main;
-  }
-  Allocator::release(block, bytes);
-}
-
-}  // namespace
-
-const Api& api() { return *runtime().api; }
-Allocator& memory() { return card_memory(); }
-Device device() { return {Device::Type::cuda, static_cast<int8_t>(std::max(runtime().device, 0))}; }
-
-void set_api(const Api& table) {
-  Runtime& r = runtime();
-  for (const auto& function : r.at_reset) function();
-  for (const auto& s : r.streams) s->scratch.clear();
-  card_memory().reset();
-  const std::lock_guard lock(r.mutex);
-  for (const auto& s : r.streams) destroy(*s);
-  r.streams.clear();
-  r.idle.clear();
-  r.shared_limits.clear();
-  r.device = -1;
-  r.opened = false;
-  ++r.generation;
-  r.api = &table;
-}
-
-void at_reset(std::function<void()> function) {
-  const std::lock_guard lock(runtime().mutex);
-  runtime().at_reset.push_back(std::move(function));
-}
-
-ThreadState& thread_state() {
-  if (slot.current()) return slot.state;
-  Runtime& r = runtime();
-  const std::lock_guard lock(r.mutex);
-  if (r.device < 0) r.device = 0;
-  if (!r.opened) {
-    check_card(r.device);
-    r.opened = true;
-  }
-  SINTER_CUDA_CALL(cudaSetDevice(r.device));
-  Stream* main = nullptr;
-  if (r.idle.empty()) {
-    main = make_stream(nullptr);
-  } else {
-    main = r.idle.back();
-    r.idle.pop_back();
-  }
-  slot.state = {.main = main, .now = main};
-  slot.generation = r.generation;
-  return slot.state;
-}
-
-Stream& side_stream(Stream& main) {
-  const std::lock_guard lock(runtime().mutex);
-  if (!main.side) main.side = make_stream(&main);
-  return *main.side;
-}
-
-const LaunchShape& last_launch() { return thread_state().now->last_launch; }
-
-int device_count() {
-  int count = 0;
-  const cudaError_t answer = api().cudaGetDeviceCount(&count);
-  if (answer == cudaErrorInsufficientDriver || answer == cudaErrorNoDevice) {
-    api().cudaGetLastError();
-    return 0;
-  }
-  check(answer, "cudaGetDeviceCount");
-  return count;
-}
-
-CardFacts card_facts() {
-  thread_state();
-  int driver = 0;
-  SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
-  return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
-      .shared_bytes = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
-      .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
-          attribute(cudaDevAttrComputeCapabilityMinor), ", ", multiprocessors(), " SMs, driver ",
-          version_text(driver))};
+          ", SINTER_CUDA_ARCHITECTURES of this build is ", api().architectures),
+      "configure with its number there; \"80;90a\" serves every card from 8.0 on, and a number "
+      "that "
+      "ends in a only its own");
 }
 
 int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
@@ -299,8 +331,6 @@ Allocator& allocator(int device) {
       "CUDA_VISIBLE_DEVICES chooses cards");
   return memory();
 }
-
-void check_device(int device) { check_card(device); }
 
 bool rehearsing() { return thread_state().mode == Mode::rehearse; }
 

@@ -30,6 +30,11 @@ int multiprocessors();
 void check_device(int device);
 // A process uses one card: the first that is asked for here.
 Allocator& allocator(int device);
+// Opens what the first step would wait for: the card, cuBLASLt, the choices kept, cuDNN; done(what)
+// follows each. For a thread beside one that loads data. Kernels are loaded one by one, when they
+// are rehearsed: the toolkits that this builds with do so by themselves. What fails is skipped:
+// who needs it will be told.
+void warm_up(int device, const std::function<void(const char* what)>& done);
 
 void copy_to_device(void* to, const void* from, size_t bytes);  // `from` may be changed on return
 void copy_to_host(void* to, const void* from, size_t bytes);  // after all that was launched before

@@ -16,11 +16,6 @@ std::string text(const char* words, std::string_view call, int answer) {
   return cat(words, " (", name_in(call), " says ", answer, ")");
 }
 
-template <size_t N> struct Literal {
-  char text[N];
-  constexpr Literal(const char (&literal)[N]) { std::copy_n(literal, N, text); }
-};
-
 std::string cublaslt_name() { return cat("libcublasLt.so.", CUDART_VERSION / 1000); }
 #if SINTER_HAS_CUDNN
 std::string cudnn_name() { return cat("libcudnn.so.", CUDNN_MAJOR); }

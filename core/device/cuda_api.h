@@ -13,6 +13,7 @@
 #include <cudnn.h>
 #endif
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -71,6 +72,8 @@ struct Api {
 #define SINTER_POINTER(name) decltype(&::name) name = nullptr;
   SINTER_CUDA_CALLS(SINTER_POINTER)
 #undef SINTER_POINTER
+  // Whose code the kernels are, SINTER_CUDA_ARCHITECTURES: "80,90a"; the first also as PTX.
+  std::string architectures = SINTER_CUDA_ARCHITECTURES;
   bool real = false;  // calls reach a card, so the libraries that look into one mean something
 };
 
@@ -86,6 +89,12 @@ void set_api(const Api& table);
 // A function of a library of the toolkit, by the loader's path or from the folder where the build
 // found it. Throws device: library, and what it lacks or what the loader says.
 void* library_function(const std::string& name, const char* function);
+
+// A name as a template's argument.
+template <size_t N> struct Literal {
+  char text[N];
+  constexpr Literal(const char (&literal)[N]) { std::copy_n(literal, N, text); }
+};
 
 // A descriptor of a library's, given back at the end.
 template <class T, auto destroy> class Descriptor {

@@ -2,7 +2,6 @@
 
 #if SINTER_HAS_CUDA
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/device/cuda.h"
@@ -15,37 +14,21 @@
 namespace sinter::cuda {
 namespace {
 
-cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
-
 void release_all(std::vector<std::pair<void*, size_t>>& blocks) noexcept {
   if (blocks.empty()) return;
   for (const auto& [block, bytes] : std::exchange(blocks, {})) memory().release(block, bytes);
 }
 
-struct Event {
-  explicit Event(unsigned flags) { SINTER_CUDA_CALL(cudaEventCreateWithFlags(&handle, flags)); }
-  ~Event() { api().cudaEventDestroy(handle); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  cudaEvent_t handle = nullptr;
-};
-
-// A captured graph that has not been given away yet.
-struct OwnedGraph {
-  explicit OwnedGraph(cudaGraph_t graph = nullptr) : handle(graph) {}
-  ~OwnedGraph() {
-    if (handle) api().cudaGraphDestroy(handle);
-  }
-  OwnedGraph(const OwnedGraph&) = delete;
-  OwnedGraph& operator=(const OwnedGraph&) = delete;
-  cudaGraph_t handle;
-};
-
 }  // namespace
 
+void GiveBack::operator()(CUevent_st* event) const noexcept { api().cudaEventDestroy(event); }
+void GiveBack::operator()(CUgraph_st* graph) const noexcept { api().cudaGraphDestroy(graph); }
+void GiveBack::operator()(CUgraphExec_st* executable) const noexcept {
+  api().cudaGraphExecDestroy(executable);
+}
+
 DeviceGraph::~DeviceGraph() {
-  for (void* mark : marks_) api().cudaEventDestroy(event_of(mark));
-  if (executable_) api().cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
+  executable_.reset();
   release_all(kept_);
 }
 
@@ -53,7 +36,7 @@ void DeviceGraph::launch() {
   SINTER_CHECK(stream() == stream_, state,
       "cuda: a captured step was run by another thread than the one that captured it");
   const HookedCall hooked(DeviceWork::graph, Device::Type::cuda, "cuda_graph");
-  SINTER_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream()));
+  SINTER_CUDA_CALL(cudaGraphLaunch(executable_.get(), stream()));
 }
 
 std::vector<int64_t> DeviceGraph::launch_timed() {
@@ -62,7 +45,7 @@ std::vector<int64_t> DeviceGraph::launch_timed() {
   std::vector<int64_t> ns(marks_.size(), DeviceTimer::kLost);
   for (size_t i = 0; i < marks_.size(); ++i) {
     float ms = 0;
-    if (api().cudaEventElapsedTime(&ms, event_of(marks_[0]), event_of(marks_[i])) == cudaSuccess)
+    if (api().cudaEventElapsedTime(&ms, marks_[0].get(), marks_[i].get()) == cudaSuccess)
       ns[i] = std::llround(static_cast<double>(ms) * 1e6);
     else
       api().cudaGetLastError();
@@ -71,21 +54,14 @@ std::vector<int64_t> DeviceGraph::launch_timed() {
 }
 
 double milliseconds(const std::function<void()>& work) {
-  const Event begin(cudaEventDefault), end(cudaEventDefault);
-  SINTER_CUDA_CALL(cudaEventRecord(begin.handle, stream()));
+  const Event begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
+  SINTER_CUDA_CALL(cudaEventRecord(begin.get(), stream()));
   work();
-  SINTER_CUDA_CALL(cudaEventRecord(end.handle, stream()));
+  SINTER_CUDA_CALL(cudaEventRecord(end.get(), stream()));
   synchronize();
   float ms = 0;
-  SINTER_CUDA_CALL(cudaEventElapsedTime(&ms, begin.handle, end.handle));
+  SINTER_CUDA_CALL(cudaEventElapsedTime(&ms, begin.get(), end.get()));
   return ms;
-}
-
-double DeviceGraph::milliseconds(int rounds) {
-  std::vector<double> times(static_cast<size_t>(rounds));
-  for (double& ms : times) ms = cuda::milliseconds([this] { launch(); });
-  std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-  return times[static_cast<size_t>(rounds / 2)];
 }
 
 GraphBuilder::GraphBuilder(int events, bool side_branch, int marks) {
@@ -93,50 +69,38 @@ GraphBuilder::GraphBuilder(int events, bool side_branch, int marks) {
   SINTER_CHECK(t.mode != Mode::capture && !t.kept, state,
       "cuda: a step was captured inside another captured step");
   if (side_branch) side_stream(*t.main);
-  try {
-    for (int e = 0; e < events; ++e) {
-      cudaEvent_t event = nullptr;
-      SINTER_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-      events_.push_back(event);
-    }
-    for (int m = 0; m < marks; ++m) {
-      cudaEvent_t event = nullptr;
-      SINTER_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDefault));
-      marks_.push_back(event);
-    }
-  } catch (...) {
-    leave();
-    throw;
-  }
+  for (int e = 0; e < events; ++e) events_.push_back(make_event());
+  for (int m = 0; m < marks; ++m) marks_.push_back(make_event(cudaEventDefault));
 }
 
-GraphBuilder::~GraphBuilder() { leave(); }
-
-void GraphBuilder::leave() noexcept {
-  if (mode_before_ >= 0) {
-    ThreadState& t = thread_state();
-    t.now = t.main;
-    t.mode = static_cast<Mode>(mode_before_);
-    t.kept = nullptr;
-    mode_before_ = -1;
-    if (capture_open_) {  // an error came out of the middle: the graph may be none at all
-      OwnedGraph graph;
-      api().cudaStreamEndCapture(t.main->handle, &graph.handle);
-      api().cudaGetLastError();
-      capture_open_ = false;
-    }
-  }
+GraphBuilder::~GraphBuilder() {
+  Owned<CUgraph_st> graph;  // an error came out of the middle: it may be none at all
+  if (mode_before_ >= 0 && close_pass(graph) != cudaSuccess) api().cudaGetLastError();
   release_all(kept_);
-  for (auto* list : {&events_, &marks_}) {
-    for (void* event : std::exchange(*list, {})) api().cudaEventDestroy(event_of(event));
-  }
+  release_all(rehearsed_);
+}
+
+int GraphBuilder::close_pass(Owned<CUgraph_st>& graph) noexcept {
+  ThreadState& t = thread_state();
+  t.now = t.main;
+  t.mode = static_cast<Mode>(std::exchange(mode_before_, -1));
+  t.kept = t.rehearsed = nullptr;
+  if (!std::exchange(capture_open_, false)) return cudaSuccess;
+  const std::lock_guard lock(waits_for_streams());
+  t.main->captures = false;
+  cudaGraph_t captured = nullptr;
+  const cudaError_t answer = api().cudaStreamEndCapture(t.main->handle, &captured);
+  graph.reset(captured);
+  return answer;
 }
 
 void GraphBuilder::begin(Pass pass) {
   ThreadState& t = thread_state();
   if (pass == Pass::capture) {
+    const std::lock_guard lock(waits_for_streams());
     SINTER_CUDA_CALL(cudaStreamBeginCapture(t.main->handle, cudaStreamCaptureModeThreadLocal));
-    capture_open_ = true;
+    t.main->captures = capture_open_ = true;
+    t.rehearsed = &rehearsed_;
   }
   mode_before_ = static_cast<int>(t.mode);
   t.mode = pass == Pass::capture ? Mode::capture : Mode::rehearse;
@@ -150,19 +114,18 @@ void GraphBuilder::switch_to(int branch) {
 
 void GraphBuilder::record(int event) {
   if (!rehearsing())
-    SINTER_CUDA_CALL(cudaEventRecord(event_of(events_[static_cast<size_t>(event)]), stream()));
+    SINTER_CUDA_CALL(cudaEventRecord(events_[static_cast<size_t>(event)].get(), stream()));
 }
 
 void GraphBuilder::wait(int event) {
   if (!rehearsing())
-    SINTER_CUDA_CALL(
-        cudaStreamWaitEvent(stream(), event_of(events_[static_cast<size_t>(event)]), 0));
+    SINTER_CUDA_CALL(cudaStreamWaitEvent(stream(), events_[static_cast<size_t>(event)].get(), 0));
 }
 
 void GraphBuilder::mark(int mark) {
   if (!rehearsing())
     SINTER_CUDA_CALL(cudaEventRecordWithFlags(
-        event_of(marks_[static_cast<size_t>(mark)]), stream(), cudaEventRecordExternal));
+        marks_[static_cast<size_t>(mark)].get(), stream(), cudaEventRecordExternal));
 }
 
 void GraphBuilder::captured(int op) {
@@ -185,41 +148,37 @@ void GraphBuilder::captured(int op) {
     op_of_node_.try_emplace(node, op);  // those before have theirs
 }
 
-void* GraphBuilder::end_pass() {
-  ThreadState& t = thread_state();
-  t.now = t.main;
-  t.mode = static_cast<Mode>(mode_before_);
-  t.kept = nullptr;
-  mode_before_ = -1;
-  if (!std::exchange(capture_open_, false)) {
-    release_all(kept_);  // for the capture to find in the cache
-    return nullptr;
+Owned<CUgraph_st> GraphBuilder::end_pass() {
+  const bool captured = capture_open_;
+  Owned<CUgraph_st> graph;
+  check(static_cast<cudaError_t>(close_pass(graph)), "cudaStreamEndCapture");
+  if (!captured) {
+    release_all(rehearsed_);
+    rehearsed_ = std::exchange(kept_, {});
   }
-  cudaGraph_t graph = nullptr;
-  SINTER_CUDA_CALL(cudaStreamEndCapture(t.main->handle, &graph));
   return graph;
 }
 
 size_t GraphBuilder::count() {
-  const OwnedGraph captured{static_cast<cudaGraph_t>(end_pass())};
+  const Owned<CUgraph_st> captured = end_pass();
   size_t nodes = 0;
-  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &nodes));
+  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.get(), nullptr, &nodes));
   return nodes;
 }
 
 std::unique_ptr<DeviceGraph> GraphBuilder::end() {
-  const OwnedGraph captured{static_cast<cudaGraph_t>(end_pass())};
-  if (!captured.handle) return nullptr;
+  const Owned<CUgraph_st> captured = end_pass();
+  if (!captured) return nullptr;
   std::unique_ptr<DeviceGraph> graph(new DeviceGraph);
   graph->stream_ = thread_state().main->handle;
   graph->kept_ = std::exchange(kept_, {});
   graph->marks_ = std::exchange(marks_, {});
-  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.handle, nullptr, &graph->nodes_));
+  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.get(), nullptr, &graph->nodes_));
   cudaGraphExec_t executable = nullptr;
-  SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.handle, 0));
-  graph->executable_ = executable;
+  SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.get(), 0));
+  graph->executable_.reset(executable);
   remember_nodes(executable, op_of_node_);
-  SINTER_CUDA_CALL(cudaGraphUpload(executable, static_cast<cudaStream_t>(graph->stream_)));
+  SINTER_CUDA_CALL(cudaGraphUpload(executable, graph->stream_));
   return graph;
 }
 

@@ -21,7 +21,21 @@
 #include <utility>
 #include <vector>
 
+struct CUevent_st;  // the toolkit's, behind its handles
+struct CUgraph_st;
+struct CUgraphExec_st;
+struct CUstream_st;
+
 namespace sinter::cuda {
+
+// What the toolkit has made, which goes back to it at the end.
+struct GiveBack {
+  void operator()(CUevent_st* event) const noexcept;
+  void operator()(CUgraph_st* graph) const noexcept;
+  void operator()(CUgraphExec_st* executable) const noexcept;
+};
+template <class T> using Owned = std::unique_ptr<T, GiveBack>;
+using Event = Owned<CUevent_st>;
 
 class DeviceGraph {
  public:
@@ -36,17 +50,15 @@ class DeviceGraph {
   // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since
   // the first of them, DeviceTimer::kLost where a reading failed.
   std::vector<int64_t> launch_timed();
-  // Device time of a launch: the median of `rounds`. Synchronizes.
-  double milliseconds(int rounds);
 
  private:
   friend class GraphBuilder;
   DeviceGraph() = default;
-  void* executable_ = nullptr;
-  void* stream_ = nullptr;  // of the thread that captured it
+  Owned<CUgraphExec_st> executable_;
+  CUstream_st* stream_ = nullptr;  // of the thread that captured it
   size_t nodes_ = 0;
   std::vector<std::pair<void*, size_t>> kept_;  // scratch memory of its ops: (block, bytes)
-  std::vector<void*> marks_;                    // timing events
+  std::vector<Event> marks_;                    // with times
 };
 
 // Device time of what `work` puts on the thread's stream. Synchronizes.
@@ -79,11 +91,12 @@ class GraphBuilder {
   size_t count();
 
  private:
-  void leave() noexcept;
-  void* end_pass();  // the captured cudaGraph_t, which is the caller's; nullptr after a rehearsal
-  std::vector<void*> events_, marks_;
+  // Closes the pass that is open, and gives the graph of a capture, and what the toolkit answers.
+  int close_pass(Owned<CUgraph_st>& graph) noexcept;
+  Owned<CUgraph_st> end_pass();  // nullptr after a rehearsal
+  std::vector<Event> events_, marks_;
   std::map<void*, int> op_of_node_;
-  std::vector<std::pair<void*, size_t>> kept_;
+  std::vector<std::pair<void*, size_t>> kept_, rehearsed_;
   int mode_before_ = -1;  // -1: no pass is open
   bool capture_open_ = false;
 };

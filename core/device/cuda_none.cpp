@@ -19,6 +19,7 @@ void check_device(int) { not_built(); }
 CardFacts card_facts() { not_built(); }
 int multiprocessors() { not_built(); }
 Allocator& allocator(int) { not_built(); }
+void warm_up(int, const std::function<void(const char*)>&) { not_built(); }
 void copy_to_device(void*, const void*, size_t) { not_built(); }
 void copy_to_host(void*, const void*, size_t) { not_built(); }
 void copy_on_device(void*, const void*, size_t) { not_built(); }
@@ -30,10 +31,12 @@ bool rehearsing() { return false; }
 uint32_t* fault_flag() { not_built(); }
 void at_reset(std::function<void()>) {}
 
+void GiveBack::operator()(CUevent_st*) const noexcept {}
+void GiveBack::operator()(CUgraph_st*) const noexcept {}
+void GiveBack::operator()(CUgraphExec_st*) const noexcept {}
 DeviceGraph::~DeviceGraph() = default;
 void DeviceGraph::launch() { not_built(); }
 std::vector<int64_t> DeviceGraph::launch_timed() { not_built(); }
-double DeviceGraph::milliseconds(int) { not_built(); }
 double milliseconds(const std::function<void()>&) { not_built(); }
 GraphBuilder::GraphBuilder(int, bool, int) { not_built(); }
 GraphBuilder::~GraphBuilder() = default;

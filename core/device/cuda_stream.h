@@ -9,12 +9,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "core/allocator.h"
 #include "core/device/cuda.h"
 #include "core/device/cuda_api.h"
+#include "core/device/cuda_graph.h"
 #include "core/storage.h"
 
 namespace sinter::cuda {
@@ -32,7 +34,16 @@ struct Stream {
   uint32_t* fault_device = nullptr;
   LaunchShape last_launch{"none", {}};
   Stream* side = nullptr;  // for the branches of a graph; made by side_stream()
+  bool captures = false;   // guarded by waits_for_streams()
   std::map<size_t, std::unique_ptr<Storage>> scratch;  // by size: scratch()
+
+  Stream() = default;
+  ~Stream() {
+    if (fault_host) api().cudaFreeHost(fault_host);
+    if (handle) api().cudaStreamDestroy(handle);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 };
 
 struct ThreadState {
@@ -42,20 +53,30 @@ struct ThreadState {
   // During rehearsal and capture: blocks that were released, (block, bytes). The graph goes on
   // using them.
   std::vector<std::pair<void*, size_t>>* kept = nullptr;
+  // During capture: what the rehearsal was given, to be given once more.
+  std::vector<std::pair<void*, size_t>>* rehearsed = nullptr;
 };
 
 // Opens the card and makes the thread's stream at the first call. Throws device: no driver, no
 // card, no code for the card.
 ThreadState& thread_state();
 inline cudaStream_t stream() { return thread_state().now->handle; }
+inline Event make_event(unsigned flags = cudaEventDisableTiming) {
+  cudaEvent_t event = nullptr;
+  SINTER_CUDA_CALL(cudaEventCreateWithFlags(&event, flags));
+  return Event(event);
+}
 inline bool capturing() { return thread_state().mode == Mode::capture; }
 Stream& side_stream(Stream& main);
+// Who waits for another thread's stream holds it, and who begins or ends a capture: to wait for a
+// stream that captures would invalidate its capture.
+std::mutex& waits_for_streams();
 // Steps out of what the thread is about, a rehearsal say: what is launched now runs, or goes into a
 // graph of its own.
 struct Aside {
   Aside() {
     thread.mode = Mode::run;
-    thread.kept = nullptr;
+    thread.kept = thread.rehearsed = nullptr;
     thread.now = thread.main;
   }
   ~Aside() { thread = before; }

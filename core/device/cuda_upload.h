@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <initializer_list>
 
+#include "core/device/cuda_graph.h"
+
 namespace sinter::cuda {
 
 class Upload {
@@ -37,8 +39,8 @@ class Upload {
 
  private:
   void* memory_ = nullptr;
-  void *launched_ = nullptr, *copied_ = nullptr;  // events
-  void* stream_ = nullptr;                        // on which copies may be under way, if set
+  Event launched_, copied_;
+  CUstream_st* stream_ = nullptr;  // on which copies may be under way, if set
 };
 
 }  // namespace sinter::cuda

@@ -71,7 +71,7 @@ struct Span {
   Footprint footprint{};
 };
 
-class CuptiTimer final : public DeviceTimer {
+class CuptiTimer final : public CardTimer {
  public:
   explicit CuptiTimer(const CuptiCalls& calls) : calls_(calls) { cupti().turn = ++cupti().turns; }
   ~CuptiTimer() override {
@@ -79,10 +79,6 @@ class CuptiTimer final : public DeviceTimer {
     cupti().turn = 0;
     flush([](const CUpti_Activity&) {});
   }
-
-  void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
-  SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
-  Card card() noexcept override { return cuda::card(); }
 
   bool has_records() const override { return true; }
   void submitting(uint64_t launch) noexcept override {
@@ -132,49 +128,49 @@ class CuptiTimer final : public DeviceTimer {
     const int64_t half_ns = std::max(begin_.half_ns, end.half_ns);
     if (half_ns == Bracket{}.half_ns || end.device_ns <= begin_.device_ns) return out;
     out.axis_ns = half_ns;
-    const double scale = static_cast<double>(end.host_ns - begin_.host_ns) /
-                         static_cast<double>(end.device_ns - begin_.device_ns);
+    const double scale =
+        double(end.host_ns - begin_.host_ns) / double(end.device_ns - begin_.device_ns);
     const auto host = [&](uint64_t t) {
-      const int64_t since = static_cast<int64_t>(t) - begin_.device_ns;
-      return begin_.host_ns + static_cast<int64_t>(static_cast<double>(since) * scale);
+      return begin_.host_ns + int64_t(double(int64_t(t) - begin_.device_ns) * scale);
     };
     Cupti& c = cupti();
     const std::lock_guard lock(c.mutex);
-    std::map<std::pair<uint64_t, uint32_t>, Ran> ran;
-    std::map<std::pair<uint64_t, uint32_t>, const Span*> longest;  // kernel
-    std::map<uint64_t, uint64_t> executables;                      // launch -> what it launched
+    struct Op {
+      Ran ran;
+      const Span* longest = nullptr;  // kernel
+    };
+    std::map<std::pair<uint64_t, uint32_t>, Op> ops;
+    std::map<uint64_t, uint64_t> executables;  // launch -> what it launched
     for (const Span& s : spans) {
       const auto launch = launch_of.find(s.correlation);
       const auto op = c.op_of.find(s.node);
       if (launch == launch_of.end() || (s.node != 0 && op == c.op_of.end())) continue;
       const uint32_t node = s.node != 0 ? op->second + 1 : 0;
       if (node > 0) executables[launch->second] = s.node >> 32;
-      const Ran none{.launch = launch->second, .node = node};
-      Ran& r = ran.try_emplace({launch->second, node}, none).first->second;
+      auto& [r, longest] = ops[{launch->second, node}];
       const bool is_first = r.kernels++ == 0;
       const bool stamped = (s.begin != 0 || s.end != 0) && (is_first || r.begin != 0);
       const int64_t begin = is_first ? host(s.begin) : std::min(r.begin, host(s.begin));
       r.begin = stamped ? begin : 0;
       r.end = stamped ? std::max(r.end, host(s.end)) : 0;
-      const Span*& most = longest[{launch->second, node}];
-      if (s.kernel && (!most || s.end - s.begin > most->end - most->begin)) most = &s;
-    }
-    std::map<const char*, std::string_view> names;
-    for (const auto& [key, span] : longest) {
-      if (!span) continue;
-      std::string_view& name = names[span->kernel];
-      if (name.empty()) name = *c.kernels.insert(demangled(span->kernel)).first;
-      ran[key].kernel = name;
-      ran[key].footprint = span->footprint;
+      if (s.kernel && (!longest || s.end - s.begin > longest->end - longest->begin)) longest = &s;
     }
     // A graph says how many nodes each op has; one that does not have them all was not timed.
     for (const auto& [launch, executable] : executables) {
       for (const auto& [op, nodes] : c.nodes[executable]) {
-        Ran& r = ran[{launch, op + 1}];
-        if (r.kernels != nodes) r = {.launch = launch, .node = op + 1};
+        Op& found = ops[{launch, op + 1}];
+        if (found.ran.kernels != nodes) found = {};
       }
     }
-    for (const auto& [key, r] : ran) out.ran.push_back(r);
+    for (auto& [key, op] : ops) {
+      auto& [r, longest] = op;
+      std::tie(r.launch, r.node) = key;
+      if (longest) {
+        r.kernel = *c.kernels.insert(demangled(longest->kernel)).first;
+        r.footprint = longest->footprint;
+      }
+      out.ran.push_back(r);
+    }
     return out;
   }
 

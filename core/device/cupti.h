@@ -52,6 +52,15 @@ void set_cupti(const CuptiCalls* calls);
 
 namespace sinter::cuda {
 
+// One without records, of the card in use. The clock is told by the driver's management library; it
+// is not known where that is not there.
+class CardTimer : public DeviceTimer {
+ public:
+  void wait() noexcept override;
+  SmClock sm_clock() noexcept override;
+  Card card() noexcept override;
+};
+
 // nullptr, and why not: no library, one older than the header, or one that refuses.
 std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why);
 // Which op each node of a captured graph belongs to, for the records of its replays.

@@ -18,7 +18,7 @@
 //   share(s, x)
 //       A copy of x, an argument of the kernel or a part of one, in shared memory, by all threads;
 //       it is there after a block_sync().
-//   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask) shfl_down(v, n) ballot(bool)
+//   block_sync() warp_sync() shfl(v, lane) shfl_xor(v, mask)
 //       By all threads that have not left, and from the same place in the source.
 //   ticket(counter, n, i = 0)
 //       True in all threads of the last of n blocks to arrive at counter[i], which is 0 before and

@@ -178,10 +178,6 @@ template <class T> SINTER_DEVICE_FN T shfl(T v, int source) {
 template <class T> SINTER_DEVICE_FN T shfl_xor(T v, int mask) {
   return __shfl_xor_sync(0xffffffffu, v, mask);
 }
-template <class T> SINTER_DEVICE_FN T shfl_down(T v, int n) {
-  return __shfl_down_sync(0xffffffffu, v, n);
-}
-SINTER_DEVICE_FN uint32_t ballot(bool v) { return __ballot_sync(0xffffffffu, v); }
 
 SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n, int64_t i = 0) {
   __syncthreads();  // what the block's other threads wrote, or still had to read, precedes its

@@ -88,14 +88,11 @@ SINTER_DEVICE_FN int64_t index_of(const At& at) {
 #endif
 }
 
-SINTER_DEVICE_FN void count(simt::Access access, const void* address, size_t bytes, const At& at) {
+SINTER_DEVICE_FN void count([[maybe_unused]] simt::Access access,
+    [[maybe_unused]] const void* address, [[maybe_unused]] size_t bytes,
+    [[maybe_unused]] const At& at) {
 #if defined(SINTER_COUNT_ACCESSES)
   simt::count_device(access, address, bytes, at.where);
-#else
-  static_cast<void>(access);
-  static_cast<void>(address);
-  static_cast<void>(bytes);
-  static_cast<void>(at);
 #endif
 }
 
@@ -121,19 +118,12 @@ template <class T, bool kReads, bool kWrites> class Operand {
   SINTER_DEVICE_FN T operator[](const At& at) const
     requires kReads
   {
-    const int64_t i = detail::index_of(at);
-    if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(n_)) simt::fail_bounds("read", i, n_);
-    detail::count(simt::Access::read, data_ + i, sizeof(T), at);
-    if (detail::is_poison(data_[i])) simt::fail_poison("device memory", i);
-    return data_[i];
+    return load_vec<1>(at)[0];
   }
   SINTER_DEVICE_FN void put(const At& at, T v) const
     requires kWrites
   {
-    const int64_t i = detail::index_of(at);
-    if (static_cast<uint64_t>(i) >= static_cast<uint64_t>(n_)) simt::fail_bounds("write", i, n_);
-    detail::count(simt::Access::write, data_ + i, sizeof(T), at);
-    data_[i] = detail::stored(v);
+    store_vec(at, Vec<T, 1>{{v}});
   }
   template <int N>
   SINTER_DEVICE_FN Vec<T, N> load_vec(const At& at) const
@@ -184,14 +174,10 @@ template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
  public:
   static constexpr int kStride = kCols + kPad;
   SINTER_DEVICE_FN T operator()(int r, int c, const Where& where = Where::current()) const {
-    check(r, c, 1, where);
-    const T v = values_[r * kStride + c];
-    if (detail::is_poison(v)) simt::fail_poison("shared memory", r * kStride + c);
-    return v;
+    return load_vec<1>(r, c, where)[0];
   }
   SINTER_DEVICE_FN void put(int r, int c, T v, const Where& where = Where::current()) {
-    check(r, c, 1, where);
-    values_[r * kStride + c] = detail::stored(v);
+    store_vec(r, c, Vec<T, 1>{{v}}, where);
   }
   template <int N>
   SINTER_DEVICE_FN Vec<T, N> load_vec(int r, int c, const Where& where = Where::current()) const {
@@ -310,19 +296,6 @@ template <class T>
 SINTER_DEVICE_FN T shfl_xor(T v, int mask, const Where& where = Where::current()) {
   return detail::exchange(simt::Operation::shfl_xor, v, lane() ^ mask, where);
 }
-// The upper lanes, which have no source, keep their own value.
-template <class T> SINTER_DEVICE_FN T shfl_down(T v, int n, const Where& where = Where::current()) {
-  return detail::exchange(
-      simt::Operation::shfl_down, v, lane() + n < 32 ? lane() + n : lane(), where);
-}
-SINTER_DEVICE_FN uint32_t ballot(bool v, const Where& where = Where::current()) {
-  uint32_t present, bits = 0;
-  const simt::LaneSlot* slots =
-      simt::warp_meet(simt::Operation::ballot, detail::slot_of(v), present, where);
-  for (int l = 0; l < 32; ++l)
-    bits |= (present >> l & 1) && slots[l].data[0] != std::byte{} ? 1u << l : 0u;
-  return bits;
-}
 
 SINTER_DEVICE_FN bool ticket(
     InOut<uint32_t> counter, uint32_t n, int64_t i = 0, const Where& where = Where::current()) {
@@ -386,29 +359,19 @@ template <bool kTransposed, class T, int R, int C, int P>
 Vec<uint32_t, 4> ldmatrix(const SharedTile<T, R, C, P>& tile, int r, int c, const Where& where) {
   const auto* slots = meet_all(kTransposed ? Operation::ldmatrix_x4_trans : Operation::ldmatrix_x4,
       slot_of(tile.at(r, c, kVec<T>, where)), where);
-  Vec<uint32_t, 4> d;
+  using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+  constexpr int kHalves = 4 / sizeof(T);  // values to a register
+  Vec<uint32_t, 4> d{};
   for (int j = 0; j < 4; ++j) {
-    if constexpr (sizeof(T) == 4) {
-      const T* from;
-      std::memcpy(&from, slots[j * 8 + lane() / 4].data, sizeof from);
-      d.v[j] = __builtin_bit_cast(uint32_t, from[lane() % 4]);
-      if (d.v[j] == 0xffffffffu)
-        simt::fail_poison(
-            "shared memory by ldmatrix", from + lane() % 4 - reinterpret_cast<const T*>(&tile));
-      continue;
+    for (int k = 0; k < kHalves; ++k) {
+      const int along = kHalves * (lane() % 4) + k, across = lane() / 4;
+      const Bits* from;
+      std::memcpy(&from, slots[j * 8 + (kTransposed ? along : across)].data, sizeof from);
+      from += kTransposed ? across : along;
+      if (*from == Bits(~Bits{}))
+        simt::fail_poison("shared memory by ldmatrix", from - reinterpret_cast<const Bits*>(&tile));
+      d.v[j] |= uint32_t{*from} << (16 * k);
     }
-    uint32_t half[2];
-    for (int k = 0; k < 2; ++k) {
-      const int of_row = kTransposed ? 2 * (lane() % 4) + k : lane() / 4,
-                of_column = kTransposed ? lane() / 4 : 2 * (lane() % 4) + k;
-      const uint16_t* from;
-      std::memcpy(&from, slots[j * 8 + of_row].data, sizeof from);
-      half[k] = from[of_column];
-      if (half[k] == 0xffffu)
-        simt::fail_poison("shared memory by ldmatrix",
-            from + of_column - reinterpret_cast<const uint16_t*>(&tile));
-    }
-    d.v[j] = half[0] | half[1] << 16;
   }
   return d;
 }

@@ -15,8 +15,8 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // "pointwise_vec<pointwise::Gelu, float>"
-template <auto kernel, class... P> const LaunchedKernel& launched_kernel(void (*)(P...)) {
-  static const LaunchedKernel name(__PRETTY_FUNCTION__);
+template <auto kernel, class... P> std::string_view kernel_name(void (*)(P...)) {
+  static const std::string name = kernel_name_in(__PRETTY_FUNCTION__);
   return name;
 }
 
@@ -28,7 +28,7 @@ inline constexpr std::array<size_t, sizeof...(P)> kParameterBytes{sizeof(P)...};
 template <auto kernel, class... P, class... A>
 void launch_as(void (*)(P...), const Grid& grid, int block, size_t shared_bytes, A&&... args) {
   const LaunchShape shape{
-      launched_kernel<kernel>(kernel).name(), grid, block, shared_bytes, kParameterBytes<P...>};
+      kernel_name<kernel>(kernel), grid, block, shared_bytes, kParameterBytes<P...>};
 #if defined(__CUDACC__)
   if (!cuda::rehearsing()) log_launch(shape);
 #else

@@ -18,17 +18,18 @@ void erase_all(std::string& text, std::string_view part) {
 
 }  // namespace
 
-LaunchedKernel::LaunchedKernel(std::string_view pretty) {
+std::string kernel_name_in(std::string_view pretty) {
   constexpr std::string_view kKey = "kernel = ";
   const size_t begin = pretty.find(kKey) + kKey.size();
   int depth = 0;
   size_t end = begin;
   for (; end < pretty.size() && (depth > 0 || (pretty[end] != ';' && pretty[end] != ']')); ++end)
     depth += pretty[end] == '<' ? 1 : pretty[end] == '>' ? -1 : 0;
-  name_ = pretty.substr(begin, end - begin);
+  std::string name(pretty.substr(begin, end - begin));
   for (const char* space : {"sinter::on_simt_counted::", "sinter::on_simt::", "sinter::on_cuda::",
            "sinter::", "{anonymous}::", "(anonymous namespace)::"})
-    erase_all(name_, space);
+    erase_all(name, space);
+  return name;
 }
 
 void log_launch(const LaunchShape& shape) {

@@ -8,16 +8,8 @@
 
 namespace sinter {
 
-// A kernel's name from the compiler's spelling of its address: without namespaces of ours. One
-// static object per kernel.
-class LaunchedKernel {
- public:
-  explicit LaunchedKernel(std::string_view pretty_function);
-  std::string_view name() const { return name_; }
-
- private:
-  std::string name_;
-};
+// A kernel's name from the compiler's spelling of its address: without namespaces of ours.
+std::string kernel_name_in(std::string_view pretty_function);
 
 // Throws state for a shape that no device takes; then counts and logs the launch.
 void log_launch(const LaunchShape& shape);

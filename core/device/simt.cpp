@@ -2,17 +2,22 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/device/launch_hook.h"
-#include "core/device/simt_count_only.h"
 #include "core/device/simt_worker.h"
 #include "core/parallel.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace sinter::simt {
 namespace {
@@ -21,25 +26,46 @@ constexpr size_t kLongQueue = 256;  // launches that wait at most
 constexpr int kMaxWorkers = 16;  // a stack is two mappings of the 65530 that a process may have; a
                                  // worker may have 1024 stacks
 
-// Kept for ever: fibers never end.
-class WorkerPool {
+// Behind each block: an access past the end must not land in a live neighbour, where
+// AddressSanitizer would be silent.
+constexpr size_t kGap = 4096;
+
+// Host memory that begins as NaN, with gaps that nobody may touch.
+class SimtAllocator final : public Allocator {
  public:
-  Worker* take() {
-    const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return new Worker;
-    Worker* worker = idle_.back();
-    idle_.pop_back();
-    return worker;
+  SimtAllocator() : Allocator("simt", kCacheHostMemory) {}
+
+  void* allocate(size_t bytes) override {
+    void* block = Allocator::allocate(bytes);
+    if (!block) return nullptr;
+    std::memset(block, 0xff, kCacheHostMemory ? size_class(bytes) : bytes);
+    return block;
   }
-  void give(Worker* worker) {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(worker);
-  }
+  void release(void* block, size_t bytes) noexcept override;
+  void release_now(void* block, size_t bytes) noexcept { Allocator::release(block, bytes); }
 
  private:
-  std::mutex mutex_;
-  std::vector<Worker*> idle_;
+  void* system_allocate(size_t bytes) override {
+    auto* block =
+        static_cast<char*>(std::aligned_alloc(kGap, (bytes + 2 * kGap - 1) / kGap * kGap));
+#if defined(__SANITIZE_ADDRESS__)
+    if (block)
+      ASAN_POISON_MEMORY_REGION(block + bytes, (bytes + 2 * kGap - 1) / kGap * kGap - bytes);
+#endif
+    return block;
+  }
+  void system_free(void* block, [[maybe_unused]] size_t bytes) noexcept override {
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(block, (bytes + 2 * kGap - 1) / kGap * kGap);
+#endif
+    std::free(block);
+  }
 };
+
+SimtAllocator& memory() {
+  static SimtAllocator& allocator = *new SimtAllocator;
+  return allocator;
+}
 
 class Queue {
  public:
@@ -65,12 +91,15 @@ class Queue {
   }
 
   // Frees a block once nothing that waits or runs can touch it.
-  void release(void* block, size_t bytes, void (*free)(void*, size_t)) {
+  void release(void* block, size_t bytes) {
     {
       const std::lock_guard lock(mutex_);
-      if (busy_ || !pending_.empty()) return released_.push_back({block, bytes, free});
+      if (busy_ || !pending_.empty()) {
+        released_.emplace_back(block, bytes);
+        return;
+      }
     }
-    free(block, bytes);
+    memory().release_now(block, bytes);
   }
 
   void set_schedule(Schedule schedule) {
@@ -84,15 +113,9 @@ class Queue {
   }
 
  private:
-  struct Released {
-    void* block;
-    size_t bytes;
-    void (*free)(void*, size_t);
-  };
-
   // False when the queue is empty: then what was released meanwhile is free.
   bool next_batch(std::deque<Launch>& batch, bool drop) {
-    std::vector<Released> free;
+    std::vector<std::pair<void*, size_t>> free;
     batch.clear();
     {
       const std::lock_guard lock(mutex_);
@@ -101,8 +124,21 @@ class Queue {
       busy_ = !batch.empty();
       if (!busy_) free.swap(released_);
     }
-    for (const Released& r : free) r.free(r.block, r.bytes);
+    for (const auto& [block, bytes] : free) memory().release_now(block, bytes);
     return !batch.empty();
+  }
+
+  // Workers are kept for ever, since fibers never end.
+  Worker* take_worker() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return new Worker;
+    Worker* worker = idle_.back();
+    idle_.pop_back();
+    return worker;
+  }
+  void give_back(Worker* worker) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(worker);
   }
 
   static std::vector<int64_t> order_of(int64_t blocks, const Schedule& schedule) {
@@ -131,7 +167,7 @@ class Queue {
                                 ? std::min<int64_t>({num_threads(), blocks, kMaxWorkers})
                                 : 1;
     parallel_for(workers, 1, [&](int64_t, int64_t) {
-      Worker* worker = pool_.take();
+      Worker* worker = take_worker();
       for (int64_t i; (i = next++) < blocks;) {
         try {
           const int64_t b = order[size_t(i)];
@@ -147,7 +183,7 @@ class Queue {
         }
       }
       worker->counts.merge();
-      pool_.give(worker);
+      give_back(worker);
     });
     finish_kernel_counts();
     if (error) std::rethrow_exception(error);
@@ -156,9 +192,9 @@ class Queue {
   std::mutex mutex_, run_mutex_;
   std::deque<Launch> pending_;
   bool busy_ = false;  // some that are not pending any more still run
-  std::vector<Released> released_;
+  std::vector<std::pair<void*, size_t>> released_;
   Schedule schedule_;
-  WorkerPool pool_;
+  std::vector<Worker*> idle_;
 };
 
 std::atomic<bool> count_only{false};
@@ -166,6 +202,10 @@ std::atomic<bool> count_only{false};
 Queue& queue() {
   static Queue& queue = *new Queue;
   return queue;
+}
+
+void SimtAllocator::release(void* block, size_t bytes) noexcept {
+  if (block) queue().release(block, bytes);
 }
 
 }  // namespace
@@ -182,8 +222,6 @@ CountOnly::~CountOnly() { count_only = false; }
 void synchronize() { queue().run(); }
 void set_schedule(Schedule schedule) { queue().set_schedule(schedule); }
 int multiprocessors() { return queue().multiprocessors(); }
-void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t)) {
-  queue().release(block, bytes, free);
-}
+Allocator& allocator() { return memory(); }
 
 }  // namespace sinter::simt

@@ -41,7 +41,6 @@ void synchronize();
 // Blocks begin as 0xFF bytes (NaN) and have gaps of 4 KiB between them; released ones stay
 // untouched until the queue is empty.
 Allocator& allocator();
-void release_when_idle(void* block, size_t bytes, void (*free)(void*, size_t));
 // A NaN whose bits are all set, which would read as never written, is stored with this first byte.
 inline constexpr unsigned char kOtherNan = 0xfe;
 
@@ -49,7 +48,7 @@ inline constexpr unsigned char kOtherNan = 0xfe;
 struct Counters {
   int64_t blocks = 0, threads = 0;
   int64_t barriers = 0;                         // times that a block met
-  int64_t shuffles = 0, mma = 0, ldmatrix = 0;  // warp-wide instructions; ballots are shuffles
+  int64_t shuffles = 0, mma = 0, ldmatrix = 0;  // warp-wide instructions
   int64_t cp_async = 0;                         // 16-byte copies
   int64_t bytes_read = 0, bytes_written = 0;    // requested, device memory
   int64_t sectors_read = 0,
@@ -61,6 +60,16 @@ struct Counters {
 };
 // Counts from here on to the next call; synchronizes first.
 Counters take_counters();
+
+// The emulator without its arithmetic: while one of these lives, launches are counted, logged and
+// told to profilers, but not run. For their numbers and shapes at sizes that would take hours.
+// REQUIRES: nobody reads a result.
+struct CountOnly {
+  CountOnly();
+  ~CountOnly();
+  CountOnly(const CountOnly&) = delete;
+  CountOnly& operator=(const CountOnly&) = delete;
+};
 
 // ---- for kernel_simt.h
 // ------------------------------------------------------------------------------------------------
@@ -84,8 +93,6 @@ enum class Operation : uint8_t {
   warp_sync,
   shfl,
   shfl_xor,
-  shfl_down,
-  ballot,
   ldmatrix_x4,
   ldmatrix_x4_trans,
   mma_bf16_m16n8k16,

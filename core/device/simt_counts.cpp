@@ -1,10 +1,8 @@
-#include "core/device/simt_counts.h"
+#include "core/device/simt_worker.h"
 
 #include <algorithm>
 #include <mutex>
 #include <utility>
-
-#include "core/device/simt_tsan.h"
 
 namespace sinter::simt {
 namespace {

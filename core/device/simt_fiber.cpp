@@ -1,4 +1,4 @@
-#include "core/device/simt_fiber.h"
+#include "core/device/simt_worker.h"
 
 #include <sys/mman.h>
 

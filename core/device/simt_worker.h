@@ -5,15 +5,110 @@
 
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/device/simt.h"
-#include "core/device/simt_counts.h"
-#include "core/device/simt_fiber.h"
+
+#if defined(SINTER_TSAN)
+#include <sanitizer/tsan_interface.h>
+extern "C" void __tsan_ignore_thread_begin();
+extern "C" void __tsan_ignore_thread_end();
+#endif
 
 namespace sinter::simt {
+
+// What the emulator tells ThreadSanitizer, in files that are themselves compiled without
+// -fsanitize=thread but with SINTER_TSAN; else nothing. Who observes an address comes after all who
+// published it. While an Unseen lives: bookkeeping that the threads of a block share. Its memmove,
+// which TSan intercepts, is no race.
+#if defined(SINTER_TSAN)
+inline void publish(void* address) { __tsan_release(address); }
+inline void observe(void* address) { __tsan_acquire(address); }
+struct Unseen {
+  Unseen() { __tsan_ignore_thread_begin(); }
+  ~Unseen() { __tsan_ignore_thread_end(); }
+};
+#else
+inline void publish(void*) {}
+inline void observe(void*) {}
+struct Unseen {
+  Unseen() {}
+};
+#endif
+
+// A fiber: a function with a stack of its own that can stop in the middle and go on later. The
+// emulator runs one per CUDA thread and keeps them for the next block. Tells AddressSanitizer and
+// ThreadSanitizer of each switch, which otherwise would see one wild stack. Fibers switch to each
+// other directly, on one OS thread at a time. One with a stack is never destroyed: its body does
+// not end.
+class Fiber {
+ public:
+  // The OS thread that constructs it, as a fiber to switch from and back to.
+  Fiber();
+  // body(argument) must not return and must not throw. `index` moves the top of the stack a little:
+  // tops that are whole pages apart would compete for the same lines of the cache.
+  Fiber(void (*body)(void*), void* argument, int index);
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  // Stops here, goes on there; returns when somebody switches to this fiber, which must be the
+  // running one. Not within a catch block: the exception being handled belongs to the OS thread.
+  void switch_to(Fiber& next);
+
+ private:
+  void arrived(void* data, void* context);
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  void* context_ = nullptr;      // boost's; where to go on
+  const void* stack_ = nullptr;  // lowest address
+  size_t stack_bytes_ = 0;
+  void* fake_stack_ = nullptr;
+  void* tsan_fiber_ = nullptr;
+};
+
+// What kernels did, counted per worker and added up per kernel; behind simt::take_counters().
+enum class Space : uint8_t { device_read, device_write, shared };
+
+class WorkerCounts {
+ public:
+  Counters sum;  // not merged yet
+
+  void access(
+      Space space, const Thread& thread, const void* address, size_t bytes, const Where& where);
+  // The counter of a warp-wide operation.
+  int64_t& warp_wide(Operation operation);
+  // Turns the block's accesses into requests.
+  void block_ended(int threads);
+  // Adds all to the totals and begins anew. Not per block: its lock would give TSan an order
+  // between blocks that is none.
+  void merge();
+
+ private:
+  // One lane's. Those of a warp's lanes at one place in their n-th visit are one warp-wide access.
+  struct Access {
+    int warp, place;
+    uint32_t visit;
+    int lane;
+    uintptr_t address;
+    uint32_t bytes;
+    Space space;
+    auto request() const { return std::tuple(warp, place, visit); }
+    auto key() const { return std::tuple(warp, place, visit, lane); }
+  };
+  static int64_t conflicts(const Access* begin, const Access* end);
+  std::map<std::tuple<Space, const char*, uint32_t, uint32_t>, int> places_;  // file, line, column
+  std::vector<std::vector<uint32_t>> visits_;                                 // by place and thread
+  std::vector<Access> accesses_;       // of the running block
+  std::vector<uintptr_t> sectors_[2];  // read, written
+  int64_t uncounted_ = 0;
+};
+
+// A kernel has ended: its distinct sectors go to the totals.
+void finish_kernel_counts();
 
 struct Launch {
   LaunchShape shape;

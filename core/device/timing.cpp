@@ -17,19 +17,15 @@ int attribute(cudaDeviceAttr what) {
   return api().cudaDeviceGetAttribute(&value, what, device().index) == cudaSuccess ? value : 0;
 }
 
-class PlainTimer final : public DeviceTimer {
-  void wait() noexcept override { api().cudaStreamSynchronize(stream()); }
-  SmClock sm_clock() noexcept override { return cuda::sm_clock(); }
-  Card card() noexcept override { return cuda::card(); }
-};
-
 }  // namespace
 
 std::unique_ptr<DeviceTimer> make_timer(std::string& why, bool records) {
   thread_state();  // opens the card
   if (auto timer = records ? make_cupti_timer(why) : nullptr) return timer;
-  return std::make_unique<PlainTimer>();
+  return std::make_unique<CardTimer>();
 }
+
+void CardTimer::wait() noexcept { api().cudaStreamSynchronize(stream()); }
 
 bool has_records() {
   std::string why;
@@ -45,7 +41,7 @@ void watch(bool begin) noexcept {
   }
 }
 
-DeviceTimer::SmClock sm_clock() noexcept {
+DeviceTimer::SmClock CardTimer::sm_clock() noexcept {
   if (!api().real) return {};
   struct Nvml {
     int (*init)() = nullptr;
@@ -71,7 +67,7 @@ DeviceTimer::SmClock sm_clock() noexcept {
   return {double(mhz), attribute(cudaDevAttrClockRate) * 1e-3};
 }
 
-Card card() noexcept {
+Card CardTimer::card() noexcept {
   return {10 * attribute(cudaDevAttrComputeCapabilityMajor) +
               attribute(cudaDevAttrComputeCapabilityMinor),
       attribute(cudaDevAttrMultiProcessorCount)};
@@ -86,8 +82,6 @@ std::unique_ptr<DeviceTimer> make_timer(std::string&, bool) { return nullptr; }
 bool has_records() { return false; }
 int records_turn() noexcept { return 0; }
 void watch(bool) noexcept {}
-DeviceTimer::SmClock sm_clock() noexcept { return {}; }
-Card card() noexcept { return {}; }
 }  // namespace sinter::cuda
 
 #endif  // SINTER_HAS_CUDA

@@ -71,10 +71,6 @@ int records_turn() noexcept;
 // Tells a profiler that watches the process from outside that what it is to look at begins, or ends
 // (ncu --profile-from-start off, nsys --capture-range=cudaProfilerApi).
 void watch(bool begin) noexcept;
-// Of the card in use, by the driver's management library; not known where that is not there.
-DeviceTimer::SmClock sm_clock() noexcept;
-// The card in use.
-Card card() noexcept;
 }  // namespace cuda
 
 }  // namespace sinter

@@ -80,7 +80,7 @@ Outcome CompareRun::run(const std::string& parity) const {
   const bool tables = flags.files.has("table") || flags.view.guess;
   measure::ComparisonOptions options = flags;
   if (tables || flags.rounds >= profiler::kMinPairs)
-    options.roofs = roofs_for(comparison.device, out);
+    options.roofs = [this] { return roofs_for(comparison.device, out); };
   const Outcome outcome = measure::compare(comparison, options);
   if (comparison.timed()) check_roofs(outcome.eager, out);
   const std::string grades = flags.view.guess ? guess(outcome.fused, out) : "";

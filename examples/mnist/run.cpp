@@ -25,6 +25,8 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   std::string why;
   std::tie(device, why) = choose_device(flags.common->device);
   device = ranks.use(device, flags.common->device.starts_with("cuda:"));
+  start.done("device");
+  start.open_beside(device);
   std::optional<SavedModel> init;
   if (!flags.run.init.empty() && !resumed) {
     init = read_model(flags.run.init);
@@ -38,6 +40,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   flags.data.what = data.place;  // what was found is what the config remembers
   flags.data.crc32 = fmt::format("{:08x}", data.crc32);
   const std::string build = build_id();
+  start.done("data");
   time.start();
   BatchOptions batch_options = flags.batches(device);
   batch_options.rank = ranks.rank();
@@ -51,6 +54,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   }
   const OptimizerFlags& optimizer = flags.optimizer;
   batches.emplace(data.train, batch_options);
+  start.done("batches");
   per_epoch = batches->per_epoch();
   steps = optimizer.steps.value_or(optimizer.epochs * per_epoch);
   epochs = (steps + per_epoch - 1) / per_epoch;
@@ -64,6 +68,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
         flags.data.normalize);
   }
   note_model(*model);
+  start.done("model");
   // After the config was taken.
   const std::string where =
       ranks.many() ? cat(device.str().substr(0, 4), " x ", ranks.size(), " ranks") : device.str();
@@ -75,6 +80,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   const Batch first = batches->next();
   batches->seek({});
   const std::string threads = choose_threads(flags, first);
+  start.done("threads");
   manual_seed(flags.common->seed);
   out.note("device", "{}{}, {}{}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
       ranks.many() ? fmt::format("{} ranks of ", ranks.size()) : "", threads, flags.model.dtype,
@@ -90,6 +96,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   at().device = where;
   at().build = build;
   time.stop();
+  start.done("trainer");
 }
 
 void Run::check_ranks(const std::string& build) const {

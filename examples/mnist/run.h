@@ -11,6 +11,7 @@
 #include "examples/mnist/resume.h"
 #include "examples/mnist/run_folder.h"
 #include "examples/mnist/trainer.h"
+#include "measure/start.h"
 #include "measure/timer.h"
 #include "profiler/session.h"
 
@@ -84,6 +85,7 @@ struct Run {
   std::optional<RunLog> log;
   std::string config;
   Stopwatch time;
+  measure::StartTimeline start;
   int64_t per_epoch = 0, steps = 0, epochs = 0;
   int64_t first_step = 0, first_epoch = 0;  // of this process
   int64_t saved_step = -1;                  // of the newest checkpoint

@@ -10,21 +10,16 @@
 #include <thread>
 #include <vector>
 
-#include "core/device/cpu_gemm_backends.h"
 #include "core/parallel.h"
 #include "tests/closeness.h"
 
 namespace sinter {
 namespace {
 
-// Sets backend or threads for one test.
+// Sets threads for one test.
 struct Restore {
-  GemmBackend backend = gemm_backend();
   int threads = num_threads();
-  ~Restore() {
-    set_gemm_backend(backend);
-    set_num_threads(threads);
-  }
+  ~Restore() { set_num_threads(threads); }
 };
 
 struct Way {
@@ -32,17 +27,17 @@ struct Way {
   bool (*run)(const Gemm& desc, const void* a, const void* b, const void* bias,
       void* c);  // false: not for this product
 };
-bool by_backend(GemmBackend backend, const Gemm& desc, const void* a, const void* b,
-    const void* bias, void* c) {
-  const Restore restore;
-  set_gemm_backend(backend);
-  gemm(desc, a, b, bias, c);
-  return true;
-}
 const Way kWays[] = {
-    {"eigen backend", [](auto... args) { return by_backend(GemmBackend::eigen, args...); }},
-    {"onednn backend",
-        [](auto... args) { return has_onednn() && by_backend(GemmBackend::onednn, args...); }},
+    {"gemm",
+        [](auto... args) {
+          gemm(args...);
+          return true;
+        }},
+    {"without oneDNN",
+        [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
+          if (d.k > 0) detail::gemm_without_onednn(d, a, b, bias, c);
+          return d.k > 0;
+        }},
     {"onednn itself",
         [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
           return d.k > 0 && d.in != DType::f64 && detail::gemm_onednn(d, a, b, bias, c);
@@ -300,21 +295,9 @@ TEST(CpuGemm, InsideParallelForEachProductIsSerial) {
   for (const auto& product : c) EXPECT_EQ(product, std::vector<float>(200 * 200, 200.0f));
 }
 
-TEST(CpuGemm, BackendsAreNamedAndChosen) {
-  const Restore restore;
-  set_gemm_backend(GemmBackend::eigen);
-  EXPECT_EQ(std::string(gemm_backend_name()).substr(0, 8), "Eigen 3.");
-  if (has_onednn()) {
-    set_gemm_backend(GemmBackend::onednn);
-    EXPECT_EQ(std::string(gemm_backend_name()).substr(0, 9), "oneDNN 2.");
-  } else {
-    try {
-      set_gemm_backend(GemmBackend::onednn);
-      FAIL() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), Error::Kind::not_built);
-    }
-  }
+TEST(CpuGemm, TheLibraryIsNamed) {
+  EXPECT_TRUE(
+      std::string(gemm_backend_name()).starts_with(has_onednn() ? "oneDNN 2." : "Eigen 3."));
 }
 
 TEST(CpuGemm, WrongDescriptionsAreOurMistake) {

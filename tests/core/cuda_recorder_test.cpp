@@ -3,7 +3,10 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "core/device/cuda.h"
@@ -100,9 +103,8 @@ TEST(CudaRecorder, MachinesThatCannot) {
       "cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says 100)");
   EXPECT_EQ(refusal({.cards = 2}, 2), "cuda:2: no such card: there are 2; allowed cuda:0..cuda:1");
   EXPECT_EQ(refusal({.capability = 75}, 0),
-      "cuda:0: no code for this card: its compute capability is 7.5, this build needs 8.0 or "
-      "newer");
-  EXPECT_EQ(refusal({.capability = 80}, 0), "");
+      "cuda:0: no code for this card: its compute capability is 7.5, SINTER_CUDA_ARCHITECTURES of "
+      "this build is 80,90a");
 
   FakeToolkit recorder;
   recorder.set({.driver = 0});
@@ -113,6 +115,22 @@ TEST(CudaRecorder, MachinesThatCannot) {
   EXPECT_EQ(device_count(), 2);
   EXPECT_EQ(message_of([] { allocator(1); }),
       "cuda:1: a process uses one card, and it uses cuda:0 already");
+}
+
+// Before a first kernel would fail: code of 90a, and its PTX, runs on no later card.
+TEST(CudaRecorder, CardsThatTheBuildHasCodeFor) {
+  const std::map<std::string, std::vector<int> > served{{"80,90a", {80, 86, 89, 90, 100, 103, 120}},
+      {"90a", {90}}, {"90a,80", {80, 86, 89, 90}}, {"86,90", {86, 89, 90, 100, 103, 120}},
+      {"100f", {100, 103}}, {"100f,120a", {100, 103, 120}}};
+  for (const auto& [architectures, cards] : served) {
+    for (const int capability : {75, 80, 86, 89, 90, 100, 103, 120}) {
+      FakeToolkit recorder;
+      recorder.set({.capability = capability, .architectures = architectures});
+      const bool refused = !message_of([] { launch_named("first"); }).empty();
+      EXPECT_EQ(refused, !std::ranges::count(cards, capability))
+          << capability << " by " << architectures;
+    }
+  }
 }
 
 TEST(CudaRecorder, TheRealLibraryWithoutADriver) {
@@ -329,6 +347,39 @@ TEST(CudaRecorder, NotInsideACapture) {
   EXPECT_EQ(recorder.executed().back(), "after");
 }
 
+// To wait for its stream would invalidate the capture, whichever thread it is that waits.
+TEST(CudaRecorder, BlocksOfAThreadThatCapturesAreLeftAlone) {
+  FakeToolkit recorder;
+  const void* const mine = Block(1 << 20).at;
+  GraphBuilder builder(0, false);
+  builder.begin(Pass::capture);
+  launch_named("a");
+  std::thread([&] { EXPECT_NE(Block(1 << 20).at, mine); }).join();
+  EXPECT_NE(builder.end(), nullptr);
+  EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 0);
+}
+
+TEST(CudaRecorder, WhatARehearsalWasGivenNoOtherThreadTakesFromItsCapture) {
+  FakeToolkit recorder;
+  GraphBuilder builder(0, false);
+  std::set<const void*> given;
+  std::unique_ptr<DeviceGraph> graph;
+  for (const Pass pass : {Pass::rehearsal, Pass::capture}) {
+    builder.begin(pass);
+    for (int i = 0; i < 2; ++i) given.insert(Block(1 << 20).at);
+    graph = builder.end();
+    std::thread([&] { EXPECT_FALSE(given.contains(Block(1 << 20).at)); }).join();
+  }
+  EXPECT_NE(graph, nullptr);
+  EXPECT_EQ(given.size(), 2u) << "the capture is given the same two";
+  EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 0);
+  // What is cached now is another thread's, and who captures waits for nobody.
+  builder.begin(Pass::capture);
+  EXPECT_NE(message_of([] { Block(1 << 20); }).find("asked from the card"), std::string::npos);
+  EXPECT_NE(builder.end(), nullptr);
+  EXPECT_EQ(recorder.count("cudaStreamSynchronize"), 0);
+}
+
 // A branch that is not waited for is an error of the toolkit's, and of no consequence.
 TEST(CudaRecorder, AnUnjoinedBranch) {
   FakeToolkit recorder;
@@ -382,8 +433,7 @@ TEST(CudaRecorder, EveryCallFailsInTurn) {
     copy_on_device(b.at, a.at, 100);
     launch_named("eager", &kernel_b, 64 << 10);
     const std::unique_ptr<DeviceGraph> graph = diamond();
-    graph->launch();
-    graph->milliseconds(1);
+    milliseconds([&] { graph->launch(); });
     Upload upload(100);
     upload.start({{b.at, upload.memory(), 100}});
     upload.wait();

@@ -87,6 +87,23 @@ TEST(Comparison, CapturesTheStepRunsInPairsAndReports) {
   EXPECT_EQ(text.find("group 1"), std::string::npos) << text;
 }
 
+// On a card a calibration makes the eager steps behind it slower: Note [Records that stay].
+TEST(Comparison, MeasuresWhatTheMachineCanDoBehindTheCleanRounds) {
+  Small small(kCpu);
+  Comparison comparison = small.comparison();
+  int64_t steps = 0, steps_before = -1;
+  comparison.eager = [&] {
+    ++steps;
+    small.eager(small.batch);
+  };
+  compare(comparison, {.steps = 2, .warmup = 1, .rounds = 3, .roofs = [&] {
+                         steps_before = steps;
+                         return std::nullopt;
+                       }});
+  EXPECT_EQ(steps_before, 3 * (2 + 1));
+  EXPECT_GT(steps, steps_before) << "the profiled rounds come last";
+}
+
 // Where blocks lie is another in each process: the interval is of several layouts.
 TEST(Comparison, RunsItsRoundsInSeveralLayoutsOfMemory) {
   Small small(kCpu);

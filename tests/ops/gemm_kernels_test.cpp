@@ -8,7 +8,6 @@
 #include "core/device/launch_log.h"
 #include "core/device/memory.h"
 #include "core/device/simt.h"
-#include "core/device/simt_count_only.h"
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "ops/optim/optimizers.h"

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "core/device/chooser.h"
-#include "core/device/cuda_dnn.h"
+#include "core/device/cuda_libraries.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "ops/image/conv2d.h"
@@ -116,7 +116,7 @@ void ConvPlan::run(const ConvKey& key, const ConvPointers& p, const ConvProposal
   if (cuda::rehearsing()) return;
   SINTER_CUDA_CALL(cudnnSetConvolutionMathType(convolution, math));
   cudnnHandle_t handle = cuda::CudnnHandle::get().on_stream();
-  const cuda::CudnnScalars scalars(key.type);
+  const cuda::LibraryScalars scalars(key.type);
   const void *one = scalars.one(), *zero = scalars.zero();
   if (key.product == ConvProduct::input_grad) {
     SINTER_CUDA_CALL(cudnnConvolutionBackwardData(handle, one, weight, p.weight, y, p.y,

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "core/device/cuda_dnn.h"
+#include "core/device/cuda_libraries.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "ops/ops.h"

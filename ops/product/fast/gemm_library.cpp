@@ -18,7 +18,7 @@
 
 #include "core/cache.h"
 #include "core/device/cuda.h"
-#include "core/device/cuda_cublaslt.h"
+#include "core/device/cuda_libraries.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
 #include "core/error.h"
@@ -97,14 +97,14 @@ class Plans {
  public:
   static Plans& get() {
     static Plans& plans = *new Plans;
-    static const bool hooked = (cuda::at_reset([] { plans.clear(); }), true);
+    static const bool hooked = (cuda::at_reset([] { plans.plans_.clear(); }), true);
     static_cast<void>(hooked);
     return plans;
   }
 
   bool run(const Gemm& gemm, const Pointers& p, const GemmEpilogue& epilogue,
       const std::function<void()>& own) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(cuda::CublasLtHandle::get().mutex);
     GemmKey key{gemm, epilogue.kind, p.bias != nullptr, allow_tf32(), alignment_of(p.a),
         alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c), alignment_of(p.aux), ""};
     const ProductMemory memory{p.a, p.b, p.bias, p.c};
@@ -120,7 +120,6 @@ class Plans {
     }
     SINTER_CHECK(!cuda::capturing() || (plan && plan->choice.made), state,
         "cuda: a matrix product without a plan inside a captured step");
-    if (!handle_) SINTER_CUDA_CALL(cublasLtCreate(&handle_));
     if (!plan) plan = plans_.emplace(key, make(key, p)).first->second.get();
     const auto question = [&] { return key.question(); };
     const auto make_it = [&](size_t i) {
@@ -132,17 +131,9 @@ class Plans {
     return run_chosen(plan->choice, "cublaslt_gemm", std::cref(question), std::cref(make_it));
   }
 
-  void clear() {
-    plans_.clear();
-    if (handle_) api().cublasLtDestroy(std::exchange(handle_, nullptr));
-  }
-  cublasLtHandle_t handle() const { return handle_; }
-
  private:
   std::unique_ptr<Plan> make(const GemmKey& key, const Pointers& p);
 
-  std::mutex mutex_;
-  cublasLtHandle_t handle_ = nullptr;
   std::map<GemmKey, std::unique_ptr<Plan>> plans_;
 };
 
@@ -151,15 +142,9 @@ void Plan::run(const Gemm& gemm, const Pointers& p, const cublasLtMatmulAlgo_t& 
   if (cuda::rehearsing()) return;
   if (p.bias) set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   if (p.aux) set(matmul, aux_attribute, p.aux);
-  // Scalars of the compute type.
-  const float one = 1, zero = 0;
-  const double one64 = 1, zero64 = 0;
-  const bool f64 = gemm.in == DType::f64;
-  const auto scalar = [&](const float& narrow, const double& wide) {
-    return f64 ? static_cast<const void*>(&wide) : &narrow;
-  };
-  SINTER_CUDA_CALL(cublasLtMatmul(Plans::get().handle(), matmul, scalar(one, one64), p.b, a, p.a, b,
-      scalar(zero, zero64), p.c, c, p.c, c, &algorithm, workspace, kLibraryWorkspace,
+  const cuda::LibraryScalars scalars(gemm.in);
+  SINTER_CUDA_CALL(cublasLtMatmul(cuda::CublasLtHandle::get().on_stream(), matmul, scalars.one(),
+      p.b, a, p.a, b, scalars.zero(), p.c, c, p.c, c, &algorithm, workspace, kLibraryWorkspace,
       cuda::stream()));
 }
 
@@ -214,8 +199,9 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p) {
   const cublasStatus_t answer =
       key.epilogue == GemmEpilogue::other
           ? CUBLAS_STATUS_NOT_SUPPORTED
-          : api().cublasLtMatmulAlgoGetHeuristic(handle_, plan->matmul, plan->a, plan->b, plan->c,
-                plan->c, preference, kProposals, answers, &found);
+          : api().cublasLtMatmulAlgoGetHeuristic(cuda::CublasLtHandle::get().on_stream(),
+                plan->matmul, plan->a, plan->b, plan->c, plan->c, preference, kProposals, answers,
+                &found);
   if (answer == CUBLAS_STATUS_NOT_SUPPORTED || answer == CUBLAS_STATUS_INVALID_VALUE)
     found = 0;
   else
