@@ -14,11 +14,10 @@
 
 using namespace sinter;
 
-struct Softsign : pointwise::Unary {
+// Backward reads y, so x need not be kept; the FLOPs are per element.
+struct Softsign : pointwise::Unary<pointwise::Facts{
+                      .saves = pointwise::Saves::output, .flops = 3, .backward_flops = 3}> {
   SINTER_POINTWISE(Softsign, "softsign")
-  static constexpr pointwise::Saves saves =
-      pointwise::Saves::output;                        // backward reads y: then x need not be kept
-  static constexpr int flops = 3, backward_flops = 3;  // per element
   // Written once for float and double; math.h has exp, log, tanh and erf with the same bits on
   // every device.
   template <class T> SINTER_FN T forward(T x) const { return x / (T(1) + (x < 0 ? -x : x)); }

@@ -1,7 +1,8 @@
 // The device kernels of the ops: for each op of the lists (ops/ops.h, ops/fused/fused.h) one
 // host function that launches them, per world. It is defined at the end of ops/<op>.cu, which is
-// compiled for CUDA and for the emulator; an OpDef names both by SINTER_KERNELS(softmax). And the
-// cost that many have.
+// compiled for CUDA and for the emulator. listed() gives an OpDef both, with all else that the
+// op's row says; a fused op names its own by SINTER_KERNELS(softmax_xent). And the cost that many
+// have.
 #pragma once
 
 #include "core/device/cuda_kernels.h"
@@ -21,11 +22,46 @@ SINTER_STRUCTURED_OPS(SINTER_DECLARE_KERNEL, SINTER_NO_KERNEL)
 SINTER_FUSED_OPS(SINTER_DECLARE_KERNEL)
 }  // namespace sinter::on_simt
 #undef SINTER_DECLARE_KERNEL
-#undef SINTER_NO_KERNEL
 
 namespace sinter {
-// The cost of an op that does `flops` for each element of its first operand.
-template <int64_t flops> Cost cost_per_element(Operands in, Operands out, const Attrs&) {
-  return cost_of(flops * in[0].numel(), in, out);
+struct OpRow {
+  profiler::StaticName name;
+  Kernel cuda = nullptr, simt = nullptr;
+};
+template <const OpDef& op> inline constexpr OpRow kOpRow{};
+#define SINTER_OP_ROW(op, kernel, ...) \
+  template <>                          \
+  inline constexpr OpRow kOpRow<op>{#kernel, SINTER_IF_CUDA(on_cuda::kernel), on_simt::kernel};
+SINTER_STRUCTURED_OPS(SINTER_OP_ROW, SINTER_NO_KERNEL)
+#undef SINTER_OP_ROW
+#undef SINTER_NO_KERNEL
+
+// `def` with what the row of `op` in ops/ops.h says: name, operands and results, kernels.
+template <const OpDef& op> constexpr OpDef listed(OpDef def) {
+  constexpr Signature signature(kSignature<op>);
+  if (def.name.view().empty()) def.name = kOpRow<op>.name;
+  def.signature = signature;
+  def.min_inputs = signature.required();
+  if (def.max_inputs == 0) def.max_inputs = signature.operands();
+  def.writes = signature.writes();
+  def.cuda = kOpRow<op>.cuda;
+  def.simt = kOpRow<op>.simt;
+  return def;
+}
+
+// The cost of an op that does so many FLOPs for each element of its operands, in their order; and
+// of one that changes some of them in place.
+template <int64_t... flops> int64_t flops_per_element(Operands in) {
+  const Tensor* t = in.data();
+  int64_t sum = 0;
+  ((sum += flops * t++->numel()), ...);
+  return sum;
+}
+template <int64_t... flops> Cost cost_per_element(Operands in, Operands out, const Attrs&) {
+  return cost_of(flops_per_element<flops...>(in), in, out);
+}
+template <const OpDef& op, int64_t... flops>
+Cost cost_per_element(Operands in, Operands out, const Attrs&) {
+  return cost_of(flops_per_element<flops...>(in), in, out, &op);
 }
 }  // namespace sinter

@@ -57,7 +57,7 @@ struct Form {
 using Kernel = void (*)(const Call&);
 
 struct OpDef {
-  profiler::StaticName name;
+  profiler::StaticName name{};
   Formula formula{};
   Signature signature{};  // what it takes and gives
   int min_inputs = signature.empty() ? 1 : signature.required(),
@@ -113,11 +113,8 @@ class Recorder {
  public:
   virtual ~Recorder() = default;
   virtual void record(const Call& call) = 0;
-  // Asked before `op` changes operands in place: throws where that must not be.
-  virtual void check_in_place(const OpDef& op, Operands in) const {
-    static_cast<void>(op);
-    static_cast<void>(in);
-  }
+  // Asked before an op changes operands in place: throws where that must not be.
+  virtual void check_in_place(const OpDef&, Operands) const {}
 };
 
 // Runs `op`. Throws shape, dtype, device, not_built, memory with the module path.
@@ -163,10 +160,6 @@ void check_range(const char* op, const char* what, const char* place, const Tens
     const char* things, int64_t n);
 // The type in which sums over bf16 are kept: f32; other types keep theirs.
 constexpr DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
-// What a shape rule gives for an output of x's shape and type.
-inline Tensor meta_like(const Tensor& x) {
-  return Tensor::shape_only(x.shape(), x.dtype(), x.device());
-}
 // "nan at [3, 5]" or "inf at [3, 5]": the first NaN, or without one the first infinity; "" where
 // all numbers are finite, or the tensor is undefined or not of a floating type.
 std::string not_finite(const Tensor& t);

@@ -9,9 +9,8 @@
 namespace sinter {
 
 // Act::none beside the structs of ops/pointwise/pointwise.h.
-struct Identity : pointwise::Unary {
-  static constexpr pointwise::Saves saves = pointwise::Saves::inputs;
-  static constexpr int flops = 0, backward_flops = 0;
+struct Identity : pointwise::Unary<pointwise::Facts{
+                      .saves = pointwise::Saves::inputs, .flops = 0, .backward_flops = 0}> {
   SINTER_FIELDS(Identity)
   template <class T> SINTER_FN T forward(T x) const { return x; }
   template <class T> SINTER_FN T grad(T dy, T) const { return dy; }

@@ -14,7 +14,7 @@ namespace {
 void cpu(const Call& call) {
   const auto& attrs = call.as<SoftmaxXentAttrs>();
   check_range("softmax_xent", "label", "in row", call.in[1], "classes", call.in[0].size(1));
-  on_cpu::run_xent<on_cpu::XentRows>(call, attrs.label_smoothing, attrs.low, nullptr);
+  on_cpu::run_xent<on_cpu::XentRows>(call, attrs.label_smoothing, attrs.low);
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {

@@ -7,7 +7,7 @@ namespace sinter::SINTER_KERNEL_NS {
 
 void softmax_xent(const Call& call) {
   const auto& attrs = call.as<SoftmaxXentAttrs>();
-  run_xent<XentRows>(call, attrs.label_smoothing, attrs.low, fault_flag());
+  run_xent<XentRows>(call, attrs.label_smoothing, attrs.low);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -112,38 +112,30 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 }  // namespace
 
-const OpDef kConv2dOp{.name = "conv2d",
-    .formula = "y[n, o, p, q] = b[o] + sum over c, r, s of x[n, c, p + r, q + s] W[o, c, r, s]",
-    .signature = kSignature<kConv2dOp>,
-    .attrs = attr_type<Conv2dAttrs>(),
-    .infer = infer,
-    .cost = forward_cost,
-    .cpu = conv2d_forward_cpu,
-    SINTER_KERNELS(conv2d),
-    .backward = backward,
-    .saves_in = 0b11};
-const OpDef kConv2dInputGradOp{.name = "conv2d_input_grad",
-    .formula = "dx[n, c, h, w] = sum over o, r, s of dy[n, o, h - r, w - s] W[o, c, r, s]",
-    .signature = kSignature<kConv2dInputGradOp>,
-    .attrs = attr_type<Conv2dGradAttrs>(),
-    .check = check_gradient<kConv2dInputGradOp>,
-    .cost = input_grad_cost,
-    .cpu = conv2d_input_grad_cpu,
-    SINTER_KERNELS(conv2d_input_grad)};
-const OpDef kConv2dWeightGradOp{.name = "conv2d_weight_grad",
-    .formula = "dW[o, c, r, s] = sum over n, p, q of dy[n, o, p, q] x[n, c, p + r, q + s]",
-    .signature = kSignature<kConv2dWeightGradOp>,
-    .attrs = attr_type<Conv2dGradAttrs>(),
-    .check = check_gradient<kConv2dWeightGradOp>,
-    .cost = weight_grad_cost,
-    .cpu = conv2d_weight_grad_cpu,
-    SINTER_KERNELS(conv2d_weight_grad)};
-const OpDef kConv2dBiasGradOp{.name = "conv2d_bias_grad",
-    .formula = "db[o] = sum over n, p, q of dy[n, o, p, q]",
-    .signature = kSignature<kConv2dBiasGradOp>,
-    .cost = bias_grad_cost,
-    .cpu = bias_grad_cpu,
-    SINTER_KERNELS(conv2d_bias_grad)};
+const OpDef kConv2dOp = listed<kConv2dOp>(
+    {.formula = "y[n, o, p, q] = b[o] + sum over c, r, s of x[n, c, p + r, q + s] W[o, c, r, s]",
+        .attrs = attr_type<Conv2dAttrs>(),
+        .infer = infer,
+        .cost = forward_cost,
+        .cpu = conv2d_forward_cpu,
+        .backward = backward,
+        .saves_in = 0b11});
+const OpDef kConv2dInputGradOp = listed<kConv2dInputGradOp>(
+    {.formula = "dx[n, c, h, w] = sum over o, r, s of dy[n, o, h - r, w - s] W[o, c, r, s]",
+        .attrs = attr_type<Conv2dGradAttrs>(),
+        .check = check_gradient<kConv2dInputGradOp>,
+        .cost = input_grad_cost,
+        .cpu = conv2d_input_grad_cpu});
+const OpDef kConv2dWeightGradOp = listed<kConv2dWeightGradOp>(
+    {.formula = "dW[o, c, r, s] = sum over n, p, q of dy[n, o, p, q] x[n, c, p + r, q + s]",
+        .attrs = attr_type<Conv2dGradAttrs>(),
+        .check = check_gradient<kConv2dWeightGradOp>,
+        .cost = weight_grad_cost,
+        .cpu = conv2d_weight_grad_cpu});
+const OpDef kConv2dBiasGradOp =
+    listed<kConv2dBiasGradOp>({.formula = "db[o] = sum over n, p, q of dy[n, o, p, q]",
+        .cost = bias_grad_cost,
+        .cpu = bias_grad_cpu});
 
 Shape conv2d_shape(const char* op, const Tensor& x, const Shape& weight, const Conv2dAttrs& attrs) {
   check_rank(op, "x", x, 4);

@@ -269,41 +269,32 @@ Tensors avg_backward(const Saved& saved, Operands grads) {
 
 }  // namespace
 
-const OpDef kMaxPool2dOp{.name = "max_pool2d",
-    .formula = "y = the maximum of each window, index = its place there",
-    .signature = kSignature<kMaxPool2dOp>,
-    .attrs = attr_type<MaxPool2dAttrs>(),
-    .infer = infer<kMaxPool2dOp, MaxPool2dAttrs>,
-    .cost = cost<MaxPool2dAttrs>,
-    .cpu = max_cpu,
-    SINTER_KERNELS(max_pool2d),
-    .backward = max_backward,
-    .saves_out = 0b10};
-const OpDef kMaxPool2dBackwardOp{.name = "max_pool2d_backward",
-    .formula = "dx = the sum of dy over the windows whose maximum it was",
-    .signature = kSignature<kMaxPool2dBackwardOp>,
-    .attrs = attr_type<Pool2dBackwardAttrs>(),
-    .check = check_backward<kMaxPool2dBackwardOp>,
-    .cost = max_backward_cost,
-    .cpu = max_backward_cpu,
-    SINTER_KERNELS(max_pool2d_backward)};
-const OpDef kAvgPool2dOp{.name = "avg_pool2d",
-    .formula = "y = the mean of each window",
-    .signature = kSignature<kAvgPool2dOp>,
+const OpDef kMaxPool2dOp =
+    listed<kMaxPool2dOp>({.formula = "y = the maximum of each window, index = its place there",
+        .attrs = attr_type<MaxPool2dAttrs>(),
+        .infer = infer<kMaxPool2dOp, MaxPool2dAttrs>,
+        .cost = cost<MaxPool2dAttrs>,
+        .cpu = max_cpu,
+        .backward = max_backward,
+        .saves_out = 0b10});
+const OpDef kMaxPool2dBackwardOp = listed<kMaxPool2dBackwardOp>(
+    {.formula = "dx = the sum of dy over the windows whose maximum it was",
+        .attrs = attr_type<Pool2dBackwardAttrs>(),
+        .check = check_backward<kMaxPool2dBackwardOp>,
+        .cost = max_backward_cost,
+        .cpu = max_backward_cpu});
+const OpDef kAvgPool2dOp = listed<kAvgPool2dOp>({.formula = "y = the mean of each window",
     .attrs = attr_type<Pool2dAttrs>(),
     .infer = infer<kAvgPool2dOp, Pool2dAttrs>,
     .cost = cost<Pool2dAttrs>,
     .cpu = avg_cpu,
-    SINTER_KERNELS(avg_pool2d),
-    .backward = avg_backward};
-const OpDef kAvgPool2dBackwardOp{.name = "avg_pool2d_backward",
-    .formula = "dx = the sum of dy over the windows that hold it / their size",
-    .signature = kSignature<kAvgPool2dBackwardOp>,
-    .attrs = attr_type<Pool2dBackwardAttrs>(),
-    .check = check_backward<kAvgPool2dBackwardOp>,
-    .cost = avg_backward_cost,
-    .cpu = avg_backward_cpu,
-    SINTER_KERNELS(avg_pool2d_backward)};
+    .backward = avg_backward});
+const OpDef kAvgPool2dBackwardOp = listed<kAvgPool2dBackwardOp>(
+    {.formula = "dx = the sum of dy over the windows that hold it / their size",
+        .attrs = attr_type<Pool2dBackwardAttrs>(),
+        .check = check_backward<kAvgPool2dBackwardOp>,
+        .cost = avg_backward_cost,
+        .cpu = avg_backward_cpu});
 
 Tensor max_pool2d(const Tensor& x, const Pool2dAttrs& attrs) {
   return apply(kMaxPool2dOp, {x}, MaxPool2dAttrs{attrs})[0];

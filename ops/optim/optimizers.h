@@ -10,12 +10,12 @@
 //   states             of each parameter, by their names in PyTorch, and their degree: 1 for an
 //                      average of gradients, 2 for one of their squares
 //   has_sign           can the smallest change of a gradient turn an update round?
+//   counts_steps       does it ask for the bias corrections, and so how many steps this parameter
+//                      has had? Note [Steps of a parameter]
 //   flops(attrs)       for each element: add, multiply, compare, divide and root count 1
-//   Step<V>            the formula. A step is a value, what StepState and attributes give;
-//                      step(p, g, its states) changes the states and gives the next p. An optimizer
-//                      that without momentum has no state gives step(p, g) as well.
-//                      kStates: how many. kCountsSteps: does it ask for the bias corrections, and
-//                      so how many steps this parameter has had? Note [Steps of a parameter]
+//   step(n, p, g, ..)  the formula, of n, the numbers of a step, the parameter, its gradient and
+//                      its states: changes the states and gives the next p. An optimizer that
+//                      without momentum has no state gives step(n, p, g) as well.
 // The update ops and all fused ones call these very functions, with + - * / and core/math.h alone,
 // so their weights agree to the bit.
 #pragma once
@@ -61,6 +61,44 @@ struct OptimizerState {
   int degree;
 };
 
+// The numbers of a step, in the type of the parameters: those that the user has set, and what
+// StepState and attributes make of them.
+template <class V> struct StepNumbers {
+  V lr, momentum, beta1, rest1, beta2, rest2, alpha, rest_alpha, eps;
+  V l2, shrink;             // weight decay: through the gradient; on the weight, as a factor
+  V root_scale, scaled_lr;  // by Adam's bias corrections
+  bool nesterov, decoupled;
+
+  SINTER_FN StepNumbers(const StepState& state, const UpdateAttrs& attrs)
+      : lr(V(state.lr)),
+        momentum(V(attrs.momentum)),
+        beta1(V(attrs.beta1)),
+        rest1(V(1 - attrs.beta1)),
+        beta2(V(attrs.beta2)),
+        rest2(V(1 - attrs.beta2)),
+        alpha(V(attrs.alpha)),
+        rest_alpha(V(1 - attrs.alpha)),
+        eps(V(attrs.eps)),
+        l2(V(attrs.weight_decay)),
+        shrink(V(1 - state.lr * attrs.weight_decay)),
+        root_scale(V(state.root_scale)),
+        scaled_lr(V(state.lr * state.step_scale)),
+        nesterov(attrs.nesterov),
+        decoupled(attrs.decoupled) {}
+};
+
+// The formula of the optimizer O with the numbers of a step: step(p, g, states..).
+template <class O, class V> struct StepOf : StepNumbers<V> {
+  static constexpr int kStates = int(std::size(O::states));
+  static constexpr bool kCountsSteps = O::counts_steps;
+  using StepNumbers<V>::StepNumbers;
+  template <class... State>
+    requires requires(const StepOf& n, V v, State&... states) { O::step(n, v, v, states...); }
+  SINTER_FN V operator()(V p, V g, State&... states) const {
+    return O::step(*this, p, g, states...);
+  }
+};
+
 namespace optim {
 
 // The word of a struct, and its data members.
@@ -68,6 +106,7 @@ namespace optim {
   static constexpr const char class_name[] = #Struct;         \
   static constexpr const char name[] = text;                  \
   static constexpr const char update_name[] = text "_update"; \
+  template <class V> using Step = StepOf<Struct, V>;          \
   SINTER_FIELDS(Struct, __VA_ARGS__)
 
 struct Sgd {
@@ -77,31 +116,20 @@ struct Sgd {
   static constexpr Formula formula =
       "buffer = momentum buffer + g, p -= lr buffer; without momentum p -= lr g";
   static constexpr OptimizerState states[] = {{"momentum_buffer", 1}};
-  static constexpr bool has_sign = false;
+  static constexpr bool has_sign = false, counts_steps = false;
   static constexpr int64_t flops(const UpdateAttrs& a) {
     return 2 + (a.weight_decay != 0 ? 2 : 0) + (a.momentum != 0 ? 2 : 0) +
            (a.momentum != 0 && a.nesterov ? 2 : 0);
   }
 
-  template <class V> struct Step {
-    static constexpr int kStates = 1;
-    static constexpr bool kCountsSteps = false;
-    V lr, momentum, decay;
-    bool nesterov;
-
-    SINTER_FN Step(const StepState& state, const UpdateAttrs& attrs)
-        : lr(V(state.lr)),
-          momentum(V(attrs.momentum)),
-          decay(V(attrs.weight_decay)),
-          nesterov(attrs.nesterov) {}
-
-    SINTER_FN V operator()(V p, V g) const { return p - lr * (g + decay * p); }
-    SINTER_FN V operator()(V p, V g, V& buffer) const {
-      g = g + decay * p;
-      buffer = momentum * buffer + g;
-      return p - lr * (nesterov ? g + momentum * buffer : buffer);
-    }
-  };
+  template <class V> static SINTER_FN V step(const StepNumbers<V>& n, V p, V g) {
+    return p - n.lr * (g + n.l2 * p);
+  }
+  template <class V> static SINTER_FN V step(const StepNumbers<V>& n, V p, V g, V& buffer) {
+    g = g + n.l2 * p;
+    buffer = n.momentum * buffer + g;
+    return p - n.lr * (n.nesterov ? g + n.momentum * buffer : buffer);
+  }
 };
 
 // Kingma and Ba, arXiv 1412.6980. decoupled: AdamW.
@@ -113,34 +141,18 @@ struct Adam {
       "m += (1 - b1)(g - m), v = b2 v + (1 - b2) g^2, p -= lr m' / (sqrt(v') + eps), m' = m / (1 - "
       "b1^t), v' = v / (1 - b2^t)";
   static constexpr OptimizerState states[] = {{"exp_avg", 1}, {"exp_avg_sq", 2}};
-  static constexpr bool has_sign = false;
+  static constexpr bool has_sign = false, counts_steps = true;
   static constexpr int64_t flops(const UpdateAttrs& a) {
     return 13 + (a.weight_decay == 0 ? 0 : a.decoupled ? 1 : 2);
   }
 
-  template <class V> struct Step {
-    static constexpr int kStates = 2;
-    static constexpr bool kCountsSteps = true;
-    V shrink, l2, rest1, beta2, rest2, root_scale, eps, step;
-
-    SINTER_FN Step(const StepState& state, const UpdateAttrs& attrs)
-        : shrink(V(attrs.decoupled ? 1 - state.lr * attrs.weight_decay : 1)),
-          l2(V(attrs.decoupled ? 0 : attrs.weight_decay)),
-          rest1(V(1 - attrs.beta1)),
-          beta2(V(attrs.beta2)),
-          rest2(V(1 - attrs.beta2)),
-          root_scale(V(state.root_scale)),
-          eps(V(attrs.eps)),
-          step(V(state.lr * state.step_scale)) {}
-
-    SINTER_FN V operator()(V p, V g, V& m, V& v) const {
-      g = g + l2 * p;
-      p = p * shrink;
-      m = m + rest1 * (g - m);
-      v = beta2 * v + rest2 * g * g;
-      return p - step * m / (math::sqrt(v) * root_scale + eps);
-    }
-  };
+  template <class V> static SINTER_FN V step(const StepNumbers<V>& n, V p, V g, V& m, V& v) {
+    g = g + (n.decoupled ? V(0) : n.l2) * p;
+    p = p * (n.decoupled ? n.shrink : V(1));
+    m = m + n.rest1 * (g - m);
+    v = n.beta2 * v + n.rest2 * g * g;
+    return p - n.scaled_lr * m / (math::sqrt(v) * n.root_scale + n.eps);
+  }
 };
 
 // Adam whose weight decay acts on the weight, not through the gradient (Loshchilov and Hutter,
@@ -158,27 +170,14 @@ struct RMSprop {
   SINTER_OPTIMIZER(RMSprop, "rmsprop", lr, alpha, eps, weight_decay)
   static constexpr Formula formula = "v = alpha v + (1 - alpha) g^2, p -= lr g / (sqrt(v) + eps)";
   static constexpr OptimizerState states[] = {{"square_avg", 2}};
-  static constexpr bool has_sign = false;
+  static constexpr bool has_sign = false, counts_steps = false;
   static constexpr int64_t flops(const UpdateAttrs& a) { return 9 + (a.weight_decay != 0 ? 2 : 0); }
 
-  template <class V> struct Step {
-    static constexpr int kStates = 1;
-    static constexpr bool kCountsSteps = false;
-    V lr, alpha, rest, eps, l2;
-
-    SINTER_FN Step(const StepState& state, const UpdateAttrs& attrs)
-        : lr(V(state.lr)),
-          alpha(V(attrs.alpha)),
-          rest(V(1 - attrs.alpha)),
-          eps(V(attrs.eps)),
-          l2(V(attrs.weight_decay)) {}
-
-    SINTER_FN V operator()(V p, V g, V& v) const {
-      g = g + l2 * p;
-      v = alpha * v + rest * g * g;
-      return p - lr * g / (math::sqrt(v) + eps);
-    }
-  };
+  template <class V> static SINTER_FN V step(const StepNumbers<V>& n, V p, V g, V& v) {
+    g = g + n.l2 * p;
+    v = n.alpha * v + n.rest_alpha * g * g;
+    return p - n.lr * g / (math::sqrt(v) + n.eps);
+  }
 };
 
 // Chen et al., arXiv 2302.06675: the sign of a momentum, so each weight moves by lr. Weight decay
@@ -189,31 +188,17 @@ struct Lion {
   static constexpr Formula formula =
       "p -= lr (sign(b1 m + (1 - b1) g) + decay p), m = b2 m + (1 - b2) g";
   static constexpr OptimizerState states[] = {{"exp_avg", 1}};
-  static constexpr bool has_sign = true;
+  static constexpr bool has_sign = true, counts_steps = false;
   static constexpr int64_t flops(const UpdateAttrs& a) {
     return 10 + (a.weight_decay != 0 ? 1 : 0);
   }
 
-  template <class V> struct Step {
-    static constexpr int kStates = 1;
-    static constexpr bool kCountsSteps = false;
-    V lr, shrink, beta1, rest1, beta2, rest2;
-
-    SINTER_FN Step(const StepState& state, const UpdateAttrs& attrs)
-        : lr(V(state.lr)),
-          shrink(V(1 - state.lr * attrs.weight_decay)),
-          beta1(V(attrs.beta1)),
-          rest1(V(1 - attrs.beta1)),
-          beta2(V(attrs.beta2)),
-          rest2(V(1 - attrs.beta2)) {}
-
-    SINTER_FN V operator()(V p, V g, V& m) const {
-      const V c = beta1 * m + rest1 * g;
-      m = beta2 * m + rest2 * g;
-      const V sign = c > V(0) ? V(1) : c < V(0) ? V(-1) : c;  // 0 of 0, and NaN of NaN
-      return p * shrink - lr * sign;
-    }
-  };
+  template <class V> static SINTER_FN V step(const StepNumbers<V>& n, V p, V g, V& m) {
+    const V c = n.beta1 * m + n.rest1 * g;
+    m = n.beta2 * m + n.rest2 * g;
+    const V sign = c > V(0) ? V(1) : c < V(0) ? V(-1) : c;  // 0 of 0, and NaN of NaN
+    return p * n.shrink - n.lr * sign;
+  }
 };
 
 }  // namespace optim

@@ -18,17 +18,9 @@ Tensor make_step_state(Device device) {
   return state;
 }
 
-namespace {
-void check_state(const Tensor& state) {
-  SINTER_ASSERT(state.defined() && state.dtype() == DType::u8 && state.numel() == sizeof(StepState),
-      state.describe());
-}
-
-}  // namespace
-
 StepState read_step_state(const Tensor& state) {
   check_outside_step("read_step_state");
-  check_state(state);
+  check_step_state("read_step_state", state);
   StepState out;
   copy_to_host(&out, state.raw(), state.device(), sizeof out);
   return out;
@@ -36,12 +28,11 @@ StepState read_step_state(const Tensor& state) {
 
 void write_step_state(const Tensor& tensor, const StepState& state) {
   check_outside_step("write_step_state");
-  check_state(tensor);
+  check_step_state("write_step_state", tensor);
   copy_to_device(tensor.raw(), tensor.device(), &state, sizeof state);
 }
 
 StepState& host_step_state(const Tensor& state) {
-  check_state(state);
   SINTER_ASSERT(state.device() == kCpu, state.describe());
   return *static_cast<StepState*>(state.raw());
 }

@@ -141,9 +141,9 @@ template <class O> constexpr OpDef update_op_of(Signature signature) {
   return op;
 }
 
-#define SINTER_ROW(op, signature, Struct)                                                         \
-  {OptimizerKind::Struct, optim::Struct::name, &op, optim::Struct::states,                        \
-      MayLackStates<optim::Struct::Step<float>, float>, optim::Struct::Step<float>::kCountsSteps, \
+#define SINTER_ROW(op, signature, Struct)                                            \
+  {OptimizerKind::Struct, optim::Struct::name, &op, optim::Struct::states,           \
+      MayLackStates<optim::Struct::Step<float>, float>, optim::Struct::counts_steps, \
       optim::Struct::has_sign, optim::Struct::flops},
 constexpr OptimizerRow kRows[] = {SINTER_OPTIMIZERS(SINTER_ROW, SINTER_NOTHING)};
 #undef SINTER_ROW

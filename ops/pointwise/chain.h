@@ -111,10 +111,7 @@ template <class F> SINTER_FN void visit_step(int op, F&& f) {
 namespace chain_detail {
 
 template <class Op, bool Backward = false> constexpr ChainProgram::Step step(auto... in) {
-  constexpr size_t place = []<size_t... I>(std::index_sequence<I...>) {
-    return ((std::is_same_v<Op, std::tuple_element_t<I, pointwise::List>> ? I : 0) + ...);
-  }(std::make_index_sequence<std::tuple_size_v<pointwise::List>>());
-  return {int16_t(2 * place + Backward), {int8_t(in)...}, 0};
+  return {int16_t(2 * pointwise::kPlace<Op> + Backward), {int8_t(in)...}, 0};
 }
 template <size_t S, size_t R>
 constexpr ChainProgram program(

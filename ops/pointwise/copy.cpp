@@ -1,5 +1,6 @@
 // copy: the same values, dense. cast: another element type. Both take any strides. renew_copy: a
-// weight, rounded into the bf16 copy that it has.
+// weight, rounded into the bf16 copy that it has. accumulate: into += value, in place, the sum of
+// gradients that reach one tensor on several ways; no gradient.
 #include "ops/pointwise/copy.h"
 
 #include <mutex>
@@ -32,6 +33,19 @@ void cast_cpu(const Call& call) { cast_to(call.out[0], call.in[0]); }
 Cost cost_renew(Operands in, Operands, const Attrs&) { return cost_of(0, in.first(1), in.last(1)); }
 void renew_cpu(const Call& call) { cast_to(call.in[1], call.in[0]); }
 
+void accumulate_cpu(const Call& call) {
+  const Tensor &into = call.in[0], &value = call.in[1];
+  visit_float(into.dtype(), [&]<class T>(T) {
+    visit_float(value.dtype(), [&]<class From>(From) {
+      using V = compute_t<T>;
+      pointwise_rows<1, From, T>(into.shape(), {&value, &into}, sizeof(From) + 2 * sizeof(T),
+          [](const From* from, T* to, int64_t n) {
+            for (int64_t i = 0; i < n; ++i) to[i] = T(V(to[i]) + V(from[i]));
+          });
+    });
+  });
+}
+
 // All elements of a storage, in a row.
 Tensor whole(const Tensor& t) {
   const int64_t n = int64_t(t.storage()->bytes() / size_of(t.dtype()));
@@ -45,33 +59,30 @@ Tensors cast_grad(const Saved& saved, Operands grads) {
 
 }  // namespace
 
-const OpDef kCopyOp{.name = "copy",
-    .formula = "y = x, dense",
-    .signature = kSignature<kCopyOp>,
+const OpDef kCopyOp = listed<kCopyOp>({.formula = "y = x, dense",
     .cost = cost_per_element<0>,
     .cpu = copy_cpu,
-    SINTER_KERNELS(copy),
     .backward = copy_grad,
-    .strided = 1};
-const OpDef kCastOp{.name = "cast",
-    .formula = "y = x, in another element type",
-    .signature = kSignature<kCastOp>,
+    .strided = 1});
+const OpDef kCastOp = listed<kCastOp>({.formula = "y = x, in another element type",
     .attrs = attr_type<CastAttrs>(),
     .cost = cost_per_element<0>,
     .cpu = cast_cpu,
-    SINTER_KERNELS(cast),
     .backward = cast_grad,
-    .strided = 1};
-const OpDef kRenewCopyOp{.name = "renew_copy",
-    .formula = "copy = weight, in the copy's element type",
-    .signature = kSignature<kRenewCopyOp>,
-    .cost = cost_renew,
-    .cpu = renew_cpu,
-    SINTER_KERNELS(renew_copy),
-    .strided = 0b01};
+    .strided = 1});
+const OpDef kRenewCopyOp =
+    listed<kRenewCopyOp>({.formula = "copy = weight, in the copy's element type",
+        .cost = cost_renew,
+        .cpu = renew_cpu,
+        .strided = 0b01});
+const OpDef kAccumulateOp = listed<kAccumulateOp>({.formula = "into += value",
+    .cost = cost_per_element<kAccumulateOp, 1>,
+    .cpu = accumulate_cpu,
+    .strided = 0b11});
 
 Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }
 Tensor cast(const Tensor& x, DType dtype) { return apply1(kCastOp, {x}, CastAttrs{dtype}); }
+void accumulate(const Tensor& into, const Tensor& value) { apply(kAccumulateOp, {into, value}); }
 Tensor contiguous(const Tensor& x) {
   check_defined("contiguous", "x", x);
   return x.is_contiguous() ? x : copy(x);

@@ -5,9 +5,10 @@
 //
 // A struct is also the op's attribute type: its data members are the attributes. It gives
 //   forward(x..)              the formula, once, for float and double (bf16 computes in float)
-//   saves, grad(dy, ..)       what backward reads, and one partial derivative per input times dy:
+//   Facts, in its first line  saves: what backward reads; flops, backward_flops: per element; add,
+//                             multiply, compare, exp, log count 1
+//   grad(dy, ..)              one partial derivative per input times dy, by what is saved:
 //                               inputs: grad(dy, x..)   output: grad(dy, y)   nothing: grad(dy)
-//   flops, backward_flops     per element: add, multiply, compare, exp, log count 1
 //   low, high                 range of test inputs (away from kinks and poles)
 //   SINTER_FORMULA            y and the gradients, in a line each, for readers; may be left out
 //   SINTER_POINTWISE          its names, and its data members
@@ -25,27 +26,28 @@
 
 namespace sinter::pointwise {
 
-enum class Saves { nothing, inputs, output };
+enum class Saves { unsaid, nothing, inputs, output };
 
 // What y is, and its gradients, for readers.
 #define SINTER_FORMULA(y, gradients)    \
   static constexpr Formula formula = y; \
   static constexpr Formula backward_formula = gradients;
 
-struct Unary {
-  SINTER_FORMULA({}, {})
-  static constexpr int arity = 1;
-  static constexpr bool has_condition = false;
-  static constexpr double low = -2, high = 2;
-  bool operator==(const Unary&) const = default;
+// What the first line of a struct says.
+struct Facts {
+  Saves saves = Saves::unsaid;
+  int flops = -1, backward_flops = -1;
 };
-struct Binary {
+template <int kArity, Facts kFacts> struct Nary {
   SINTER_FORMULA({}, {})
-  static constexpr int arity = 2;
+  static constexpr int arity = kArity, flops = kFacts.flops, backward_flops = kFacts.backward_flops;
   static constexpr bool has_condition = false;
+  static constexpr Saves saves = kFacts.saves;
   static constexpr double low = -2, high = 2;
-  bool operator==(const Binary&) const = default;
+  bool operator==(const Nary&) const = default;
 };
+template <Facts kFacts> using Unary = Nary<1, kFacts>;
+template <Facts kFacts> using Binary = Nary<2, kFacts>;
 template <class T> using Two = std::array<T, 2>;
 
 // The names of an op and of its backward, and its attributes.
@@ -54,39 +56,31 @@ template <class T> using Two = std::array<T, 2>;
   static constexpr const char backward_name[] = text "_backward"; \
   SINTER_FIELDS(Struct, __VA_ARGS__)
 
-struct Add : Binary {
+struct Add : Binary<Facts{.saves = Saves::nothing, .flops = 1, .backward_flops = 0}> {
   SINTER_POINTWISE(Add, "add")
   SINTER_FORMULA("y = a + b", "da = dy, db = dy")
-  static constexpr Saves saves = Saves::nothing;
-  static constexpr int flops = 1, backward_flops = 0;
   template <class T> SINTER_FN T forward(T a, T b) const { return a + b; }
   template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, dy}; }
 };
 
-struct Sub : Binary {
+struct Sub : Binary<Facts{.saves = Saves::nothing, .flops = 1, .backward_flops = 1}> {
   SINTER_POINTWISE(Sub, "sub")
   SINTER_FORMULA("y = a - b", "da = dy, db = -dy")
-  static constexpr Saves saves = Saves::nothing;
-  static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T a, T b) const { return a - b; }
   template <class T> SINTER_FN Two<T> grad(T dy) const { return {dy, -dy}; }
 };
 
-struct Mul : Binary {
+struct Mul : Binary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 2}> {
   SINTER_POINTWISE(Mul, "mul")
   SINTER_FORMULA("y = a b", "da = dy b, db = dy a")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 1, backward_flops = 2;
   template <class T> SINTER_FN T forward(T a, T b) const { return a * b; }
   template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const { return {dy * b, dy * a}; }
 };
 
-struct Div : Binary {
+struct Div : Binary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 4}> {
+  static constexpr double low = 0.5, high = 2;
   SINTER_POINTWISE(Div, "div")
   SINTER_FORMULA("y = a / b", "da = dy / b, db = -dy a / b^2")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 1, backward_flops = 4;
-  static constexpr double low = 0.5, high = 2;
   template <class T> SINTER_FN T forward(T a, T b) const { return a / b; }
   template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
     const T da = dy / b;
@@ -94,11 +88,10 @@ struct Div : Binary {
   }
 };
 
-struct Maximum : Binary {  // NaN in either operand gives NaN
+// NaN in either operand gives NaN
+struct Maximum : Binary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 3}> {
   SINTER_POINTWISE(Maximum, "maximum")
   SINTER_FORMULA("y = max(a, b)", "da = dy where a > b, db = dy where b > a, half each at a tie")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 1, backward_flops = 3;
   template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
   template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
     const T to_a = a > b ? T(1) : (a == b ? T(0.5) : T(0));
@@ -106,15 +99,12 @@ struct Maximum : Binary {  // NaN in either operand gives NaN
   }
 };
 
-struct Where {  // condition, a, b; the condition is u8 and has no gradient
+// condition, a, b; the condition is u8 and has no gradient
+struct Where : Nary<3, Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 2}> {
   SINTER_POINTWISE(Where, "where")
   SINTER_FORMULA(
       "y = a where the condition holds, else b", "da = dy where it holds, db = dy elsewhere")
-  static constexpr int arity = 3;
   static constexpr bool has_condition = true;
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 1, backward_flops = 2;
-  static constexpr double low = -2, high = 2;
   template <class T> SINTER_FN T forward(T condition, T a, T b) const {
     return condition != T(0) ? a : b;
   }
@@ -123,32 +113,27 @@ struct Where {  // condition, a, b; the condition is u8 and has no gradient
   }
 };
 
-struct Neg : Unary {
+struct Neg : Unary<Facts{.saves = Saves::nothing, .flops = 1, .backward_flops = 1}> {
   SINTER_POINTWISE(Neg, "neg")
   SINTER_FORMULA("y = -x", "dx = -dy")
-  static constexpr Saves saves = Saves::nothing;
-  static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return -x; }
   template <class T> SINTER_FN T grad(T dy) const { return -dy; }
 };
 
-template <class Number> struct ScaleOf : Unary {
+template <class Number>
+struct ScaleOf : Unary<Facts{.saves = Saves::nothing, .flops = 1, .backward_flops = 1}> {
   Number factor = Number(1);
   SINTER_POINTWISE(ScaleOf, "scale", factor)
   SINTER_FORMULA("y = factor x", "dx = factor dy")
   static constexpr auto number() { return &ScaleOf::factor; }
-  static constexpr Saves saves = Saves::nothing;
-  static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return x * T(factor); }
   template <class T> SINTER_FN T grad(T dy) const { return dy * T(factor); }
 };
 using Scale = ScaleOf<double>;
 
-struct Abs : Unary {
+struct Abs : Unary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 2}> {
   SINTER_POINTWISE(Abs, "abs")
   SINTER_FORMULA("y = |x|", "dx = dy sign(x)")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 1, backward_flops = 2;
   static constexpr double low = 0.1;
   template <class T> SINTER_FN T forward(T x) const {
     return x <= T(0) ? T(0) - x : x;
@@ -158,42 +143,36 @@ struct Abs : Unary {
   }
 };
 
-struct Exp : Unary {
+struct Exp : Unary<Facts{.saves = Saves::output, .flops = 1, .backward_flops = 1}> {
   SINTER_POINTWISE(Exp, "exp")
   SINTER_FORMULA("y = e^x", "dx = dy y")
-  static constexpr Saves saves = Saves::output;
-  static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return math::exp(x); }
   template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y; }
 };
 
-struct Log : Unary {
+struct Log : Unary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 1}> {
+  static constexpr double low = 0.3, high = 3;
   SINTER_POINTWISE(Log, "log")
   SINTER_FORMULA("y = ln x", "dx = dy / x")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 1, backward_flops = 1;
-  static constexpr double low = 0.3, high = 3;
   template <class T> SINTER_FN T forward(T x) const { return math::log(x); }
   template <class T> SINTER_FN T grad(T dy, T x) const { return dy / x; }
 };
 
-struct Sqrt : Unary {
+struct Sqrt : Unary<Facts{.saves = Saves::output, .flops = 1, .backward_flops = 2}> {
+  static constexpr double low = 0.3, high = 3;
   SINTER_POINTWISE(Sqrt, "sqrt")
   SINTER_FORMULA("y = sqrt(x)", "dx = dy / (2 y)")
-  static constexpr Saves saves = Saves::output;
-  static constexpr int flops = 1, backward_flops = 2;
-  static constexpr double low = 0.3, high = 3;
   template <class T> SINTER_FN T forward(T x) const { return math::sqrt(x); }
   template <class T> SINTER_FN T grad(T dy, T y) const { return dy * T(0.5) / y; }
 };
 
-template <class Number> struct PowOf : Unary {  // x^exponent, as C's pow
+// x^exponent, as C's pow
+template <class Number>
+struct PowOf : Unary<Facts{.saves = Saves::inputs, .flops = 3, .backward_flops = 5}> {
   Number exponent = Number(2);
   SINTER_POINTWISE(PowOf, "pow", exponent)
   SINTER_FORMULA("y = x^n", "dx = dy n x^(n - 1)")
   static constexpr auto number() { return &PowOf::exponent; }
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 3, backward_flops = 5;
   static constexpr double low = 0.3;
   // First the exponents that need no logarithm. sqrt(x) is not pow(x, 0.5) at -inf and at -0.
   template <class T> static SINTER_FN T power(T x, double e) {
@@ -215,35 +194,31 @@ using Pow = PowOf<double>;
 
 // NaN stays NaN, as it does not compare <= 0. So y <= 0 exactly where x <= 0, and backward can read
 // y, which the next layer mostly keeps for its own backward.
-struct Relu : Unary {
+struct Relu : Unary<Facts{.saves = Saves::output, .flops = 1, .backward_flops = 1}> {
   SINTER_POINTWISE(Relu, "relu")
   SINTER_FORMULA("y = max(x, 0)", "dx = 0 where y <= 0, else dy")
-  static constexpr Saves saves = Saves::output;
-  static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? T(0) : x; }
   template <class T> SINTER_FN T grad(T dy, T y) const { return y <= T(0) ? T(0) : dy; }
 };
 
-template <class Number> struct LeakyReluOf : Unary {
+template <class Number>
+struct LeakyReluOf : Unary<Facts{.saves = Saves::inputs, .flops = 2, .backward_flops = 2}> {
   Number slope = Number(0.01);
   SINTER_POINTWISE(LeakyReluOf, "leaky_relu", slope)
   SINTER_FORMULA("y = x where x > 0, else slope x", "dx = dy where x > 0, else slope dy")
   static constexpr auto number() { return &LeakyReluOf::slope; }
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 2, backward_flops = 2;
   template <class T> SINTER_FN T forward(T x) const { return x <= T(0) ? x * T(slope) : x; }
   template <class T> SINTER_FN T grad(T dy, T x) const { return x <= T(0) ? dy * T(slope) : dy; }
 };
 using LeakyRelu = LeakyReluOf<double>;
 
-template <class Number> struct EluOf : Unary {
+template <class Number>
+struct EluOf : Unary<Facts{.saves = Saves::inputs, .flops = 4, .backward_flops = 4}> {
   Number alpha = Number(1);
   SINTER_POINTWISE(EluOf, "elu", alpha)
   SINTER_FORMULA(
       "y = x where x > 0, else alpha (e^x - 1)", "dx = dy where x > 0, else alpha dy e^x")
   static constexpr auto number() { return &EluOf::alpha; }
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 4, backward_flops = 4;
   template <class T> SINTER_FN T forward(T x) const {
     const T below = T(alpha) * math::expm1(x);
     return x > T(0) ? x : below;
@@ -255,30 +230,25 @@ template <class Number> struct EluOf : Unary {
 };
 using Elu = EluOf<double>;
 
-struct Sigmoid : Unary {
+struct Sigmoid : Unary<Facts{.saves = Saves::output, .flops = 4, .backward_flops = 3}> {
   SINTER_POINTWISE(Sigmoid, "sigmoid")
   SINTER_FORMULA("y = 1 / (1 + e^-x)", "dx = dy y (1 - y)")
-  static constexpr Saves saves = Saves::output;
-  static constexpr int flops = 4, backward_flops = 3;
   template <class T> static SINTER_FN T value(T x) { return T(1) / (T(1) + math::exp(-x)); }
   template <class T> SINTER_FN T forward(T x) const { return value(x); }
   template <class T> SINTER_FN T grad(T dy, T y) const { return dy * y * (T(1) - y); }
 };
 
-struct Tanh : Unary {
+struct Tanh : Unary<Facts{.saves = Saves::output, .flops = 5, .backward_flops = 3}> {
   SINTER_POINTWISE(Tanh, "tanh")
   SINTER_FORMULA("y = tanh(x)", "dx = dy (1 - y^2)")
-  static constexpr Saves saves = Saves::output;
-  static constexpr int flops = 5, backward_flops = 3;
   template <class T> SINTER_FN T forward(T x) const { return math::tanh(x); }
   template <class T> SINTER_FN T grad(T dy, T y) const { return dy * (T(1) - y * y); }
 };
 
-struct Silu : Unary {  // x sigmoid(x)
+// x sigmoid(x)
+struct Silu : Unary<Facts{.saves = Saves::inputs, .flops = 5, .backward_flops = 8}> {
   SINTER_POINTWISE(Silu, "silu")
   SINTER_FORMULA("y = x s, s = 1 / (1 + e^-x)", "dx = dy s (1 + x (1 - s)), s = 1 / (1 + e^-x)")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 5, backward_flops = 8;
   template <class T> SINTER_FN T forward(T x) const { return x * Sigmoid::value(x); }
   template <class T> SINTER_FN T grad(T dy, T x) const {
     const T s = Sigmoid::value(x);
@@ -286,11 +256,10 @@ struct Silu : Unary {  // x sigmoid(x)
   }
 };
 
-struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
+struct Softplus : Unary<Facts{.saves = Saves::inputs, .flops = 5, .backward_flops = 5}> {
   SINTER_POINTWISE(Softplus, "softplus")
   SINTER_FORMULA("y = ln(1 + e^x)", "dx = dy / (1 + e^-x)")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 5, backward_flops = 5;
   template <class T> SINTER_FN T forward(T x) const {
     const T e = math::exp(x < T(0) ? x : -x);
     // log(1 + e) without losing a small e: scale by e / ((1 + e) - 1), Kahan's correction.
@@ -300,13 +269,11 @@ struct Softplus : Unary {  // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)
   template <class T> SINTER_FN T grad(T dy, T x) const { return dy * Sigmoid::value(x); }
 };
 
-struct Gelu
-    : Unary {  // x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
+// x Phi(x) = x/2 (1 + erf(x / sqrt 2)); Hendrycks and Gimpel, arXiv 1606.08415
+struct Gelu : Unary<Facts{.saves = Saves::inputs, .flops = 8, .backward_flops = 14}> {
   SINTER_POINTWISE(Gelu, "gelu")
   SINTER_FORMULA("y = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2",
       "dx = dy (Phi(x) + x phi(x)), phi the normal density")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 8, backward_flops = 14;
   template <class T> static SINTER_FN T phi(T x) {
     return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440)));
   }
@@ -317,12 +284,11 @@ struct Gelu
   }
 };
 
-struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the same source
+// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the same source
+struct GeluTanh : Unary<Facts{.saves = Saves::inputs, .flops = 12, .backward_flops = 20}> {
   SINTER_POINTWISE(GeluTanh, "gelu_tanh")
   SINTER_FORMULA("y = x/2 (1 + tanh(t)), t = sqrt(2/pi) (x + 0.044715 x^3)",
       "dx = dy ((1 + tanh t) / 2 + x/2 (1 - tanh(t)^2) dt/dx)")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 12, backward_flops = 20;
   // (1 + tanh t) / 2 = 1 / (1 + e^-2t), by a power of -|2t|: it cannot overflow, and where the
   // result is small nothing cancels. A tanh and its sum with 1 would take twice as long.
   template <class T> struct Gate {
@@ -344,9 +310,7 @@ struct GeluTanh : Unary {  // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the
 
 // Comparisons: 1 or 0 of the operands' type; with NaN all are 0. Their derivative is 0 where they
 // have one, and the public functions (ops/pointwise/compare.cpp) ask for none.
-struct Compare : Binary {
-  static constexpr Saves saves = Saves::nothing;
-  static constexpr int flops = 1, backward_flops = 1;
+struct Compare : Binary<Facts{.saves = Saves::nothing, .flops = 1, .backward_flops = 1}> {
   template <class T> SINTER_FN Two<T> grad(T) const { return {T(0), T(0)}; }
   bool operator==(const Compare&) const = default;
 };
@@ -366,12 +330,11 @@ struct Le : Compare {
   template <class T> SINTER_FN T forward(T a, T b) const { return T(a <= b); }
 };
 
-struct Mish : Unary {  // x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
+// x tanh(log(1 + e^x)) = x n / (n + 2), n = e^x (e^x + 2); arXiv 1908.08681
+struct Mish : Unary<Facts{.saves = Saves::inputs, .flops = 7, .backward_flops = 16}> {
   SINTER_POINTWISE(Mish, "mish")
   SINTER_FORMULA(
       "y = x tanh(ln(1 + e^x))", "dx = dy (t + x (1 - t^2) / (1 + e^-x)), t = tanh(ln(1 + e^x))")
-  static constexpr Saves saves = Saves::inputs;
-  static constexpr int flops = 7, backward_flops = 16;
   // Beyond 20 it is x to the last bit, and n would overflow.
   template <class T> SINTER_FN T forward(T x) const {
     const T e = math::exp(x), n = e * (e + T(2));
@@ -417,6 +380,14 @@ using Arithmetic = ListOf<void SINTER_ARITHMETIC(
 using Activations = ListOf<void SINTER_ACTIVATIONS(SINTER_STRUCT, SINTER_STRUCT)>::type;
 #undef SINTER_STRUCT
 using List = decltype(std::tuple_cat(Arithmetic{}, Activations{}));
+// The place of Op in a list; the list's length if it is not there.
+template <class Op, class... Other> constexpr size_t index_in(std::tuple<Other...>) {
+  size_t i = 0;
+  static_cast<void>(((std::is_same_v<Op, Other> ? true : (++i, false)) || ...));
+  return i;
+}
+template <class Op> inline constexpr size_t kPlace = index_in<Op>(List{});
+template <class Op> inline constexpr bool kIsListed = kPlace<Op> < std::tuple_size_v<List>;
 
 // Facts that follow: values that backward reads beside dy, gradients that it gives, the element
 // type of input i (a condition is u8).

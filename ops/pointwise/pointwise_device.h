@@ -12,15 +12,6 @@ struct PointwiseKernels {
   Kernel forward = nullptr, backward = nullptr;
 };
 
-namespace pointwise {
-// The place of Op in a list; the list's length if it is not there.
-template <class Op, class... Other> constexpr size_t index_in(std::tuple<Other...>) {
-  size_t i = 0;
-  static_cast<void>(((std::is_same_v<Op, Other> ? true : (++i, false)) || ...));
-  return i;
-}
-}  // namespace pointwise
-
 #define SINTER_POINTWISE_KERNELS(world)                                               \
   namespace world {                                                                   \
   PointwiseKernels arithmetic_kernels(size_t index);                                  \

@@ -4,7 +4,7 @@
 namespace sinter::pointwise_detail {
 namespace {
 
-void check_operands(const Facts& op, Operands in) {
+void check_operands(const OpFacts& op, Operands in) {
   const int first = op.has_condition ? 1 : 0;
   if (op.has_condition) check_dtype(op.name, "condition", in[0], DType::u8);
   check_floating(op.name, first ? "a" : "x", in[first]);
@@ -16,20 +16,20 @@ void check_operands(const Facts& op, Operands in) {
 
 }  // namespace
 
-Tensors infer_forward(const Facts& op, Operands in) {
+Tensors infer_forward(const OpFacts& op, Operands in) {
   check_operands(op, in);
   Shape shape = in[0].shape();
   for (int i = 1; i < op.arity; ++i) shape = broadcast_shapes(op.name, shape, in[i].shape());
   return {Tensor::shape_only(shape, in[op.arity - 1].dtype(), in[0].device())};
 }
 
-Cost cost_forward(const Facts& op, Operands in, Operands out) {
+Cost cost_forward(const OpFacts& op, Operands in, Operands out) {
   return cost_of(op.flops * out[0].numel(), in, out);
 }
 
 // Inputs: dy, then what the op saves, each of a shape that broadcasts to dy's. Outputs: one dense
 // gradient of the full shape per differentiable input.
-Tensors infer_backward(const Facts& op, Operands in) {
+Tensors infer_backward(const OpFacts& op, Operands in) {
   const char* name = op.backward_name;
   const Tensor& dy = in[0];
   check_floating(name, "dy", dy);
@@ -44,11 +44,11 @@ Tensors infer_backward(const Facts& op, Operands in) {
   return Tensors(size_t(op.grads), Tensor::shape_only(dy.shape(), dy.dtype(), dy.device()));
 }
 
-Cost cost_backward(const Facts& op, Operands in, Operands out) {
+Cost cost_backward(const OpFacts& op, Operands in, Operands out) {
   return cost_of(op.backward_flops * out[0].numel(), in, out);
 }
 
-Tensors backward(const Facts& op, const OpDef& backward_op, const Saved& saved, Operands grads) {
+Tensors backward(const OpFacts& op, const OpDef& backward_op, const Saved& saved, Operands grads) {
   Tensors full;
   if (op.backward_flops == 0) {
     full.assign(size_t(op.grads), grads[0]);

@@ -12,12 +12,53 @@
 #include "ops/pointwise/pointwise.h"
 #include "ops/pointwise/pointwise_device.h"
 #include "ops/pointwise/pointwise_loops.h"
-#include "ops/pointwise/pointwise_struct.h"
 
 namespace sinter {
 
 template <class Op> const OpDef& pointwise_op();
 template <class Op> const OpDef& pointwise_backward_op();
+
+namespace pointwise {
+
+// Has Op the function, of as many numbers as it must take?
+template <class Op> consteval bool has_forward() {
+  return []<size_t... I>(std::index_sequence<I...>) {
+    return requires(const Op& op) { op.forward(double(I)...); };
+  }(std::make_index_sequence<Op::arity>());
+}
+template <class Op> consteval bool has_grad() {
+  return []<size_t... I>(std::index_sequence<I...>) {
+    return requires(const Op& op) { op.grad(double(I)...); };
+  }(std::make_index_sequence<1 + kSavedValues<Op>>());
+}
+
+// Does not compile unless Op is a pointwise struct: says what it lacks, and how that is written.
+template <class Op> consteval void check_struct() {
+  static_assert(
+      requires { Op::name[0] + Op::backward_name[0]; } && AttrStruct<Op>,
+      "a pointwise struct lacks its names and fields: SINTER_POINTWISE(Struct, \"name\", "
+      "members..) goes into the struct itself, after its data members");
+  constexpr bool kHasArity = requires { Op::arity + Op::has_condition; };
+  static_assert(kHasArity,
+      "a pointwise struct lacks `arity` and `has_condition`: derive it from "
+      "pointwise::Unary<Facts{..}> or pointwise::Binary<Facts{..}>");
+  if constexpr (kHasArity) {
+    static_assert(Op::saves != Saves::unsaid,
+        "a pointwise struct lacks `saves`, what its backward reads: .saves = Saves::inputs (or "
+        "output, nothing) in the Facts of its first line");
+    static_assert(Op::flops >= 0 && Op::backward_flops >= 0,
+        "a pointwise struct lacks its cost: .flops = .., .backward_flops = .. in the Facts of its "
+        "first line");
+    static_assert(has_forward<Op>(),
+        "a pointwise struct lacks `forward`: template <class T> SINTER_FN T forward(T x) const, of "
+        "as many numbers as its arity");
+    static_assert(has_grad<Op>(),
+        "a pointwise struct lacks `grad`: template <class T> SINTER_FN T grad(T dy, ..) const, "
+        "of dy and what `saves` names (inputs: every x; output: y); two inputs give a Two<T>");
+  }
+}
+
+}  // namespace pointwise
 
 namespace pointwise_detail {
 
@@ -25,7 +66,7 @@ using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise:
 
 // What shape rules, costs and the gradient need to know of a struct: they are compiled once, in
 // pointwise_op.cpp.
-struct Facts {
+struct OpFacts {
   const char *name, *backward_name;
   int arity, saved_values, grads;
   int64_t flops, backward_flops;
@@ -33,14 +74,14 @@ struct Facts {
   bool has_condition;
 };
 template <class Op>
-inline constexpr Facts kFacts{Op::name, Op::backward_name, Op::arity, kSavedValues<Op>, kGrads<Op>,
-    Op::flops, Op::backward_flops, Op::saves, Op::has_condition};
+inline constexpr OpFacts kFacts{Op::name, Op::backward_name, Op::arity, kSavedValues<Op>,
+    kGrads<Op>, Op::flops, Op::backward_flops, Op::saves, Op::has_condition};
 
-Tensors infer_forward(const Facts& op, Operands in);
-Tensors infer_backward(const Facts& op, Operands in);
-Cost cost_forward(const Facts& op, Operands in, Operands out);
-Cost cost_backward(const Facts& op, Operands in, Operands out);
-Tensors backward(const Facts& op, const OpDef& backward_op, const Saved& saved, Operands grads);
+Tensors infer_forward(const OpFacts& op, Operands in);
+Tensors infer_backward(const OpFacts& op, Operands in);
+Cost cost_forward(const OpFacts& op, Operands in, Operands out);
+Cost cost_backward(const OpFacts& op, Operands in, Operands out);
+Tensors backward(const OpFacts& op, const OpDef& backward_op, const Saved& saved, Operands grads);
 
 // out[0] = f(in..) for a call's operands of types In.
 template <class T, class... In, class F>

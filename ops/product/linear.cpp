@@ -38,17 +38,14 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 }  // namespace
 
-const OpDef kLinearOp{.name = "linear",
-    .formula = "y = x W^T + b",
-    .signature = kSignature<kLinearOp>,
+const OpDef kLinearOp = listed<kLinearOp>({.formula = "y = x W^T + b",
     .attrs = attr_type<LinearAttrs>(),
     .check = check,
     .cost = cost,
     .cpu = cpu,
-    SINTER_KERNELS(linear),
     .backward = backward,
     .saves_in = 0b11,
-    .strided = 0b11};
+    .strided = 0b11});
 
 Tensor linear_to(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out) {
   Tensors in{x, weight};

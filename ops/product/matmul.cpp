@@ -50,17 +50,14 @@ Tensors backward(const Saved& saved, Operands grads) {
 
 }  // namespace
 
-const OpDef kMatmulOp{.name = "matmul",
-    .formula = "C = op(A) op(B), op(X) = X or X^T",
-    .signature = kSignature<kMatmulOp>,
+const OpDef kMatmulOp = listed<kMatmulOp>({.formula = "C = op(A) op(B), op(X) = X or X^T",
     .attrs = attr_type<MatmulAttrs>(),
     .infer = infer,
     .cost = cost,
     .cpu = cpu,
-    SINTER_KERNELS(matmul),
     .backward = backward,
     .saves_in = 0b11,
-    .strided = 0b11};
+    .strided = 0b11});
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
   return matmul_as(a, b, trans_a, trans_b, a.defined() ? a.dtype() : DType::f32, Role::none);

@@ -47,14 +47,12 @@ void cpu(const Call& call) {
 
 }  // namespace
 
-const OpDef kArgmaxOp{.name = "argmax",
-    .formula = "y = the index of the first maximum along a dim",
-    .signature = kSignature<kArgmaxOp>,
-    .attrs = attr_type<DimAttrs>(),
-    .infer = infer,
-    .cost = cost_per_element<1>,
-    .cpu = cpu,
-    SINTER_KERNELS(argmax)};
+const OpDef kArgmaxOp =
+    listed<kArgmaxOp>({.formula = "y = the index of the first maximum along a dim",
+        .attrs = attr_type<DimAttrs>(),
+        .infer = infer,
+        .cost = cost_per_element<1>,
+        .cpu = cpu});
 
 Tensor argmax(const Tensor& x, int64_t dim) { return apply1(kArgmaxOp, {x}, DimAttrs{dim}); }
 

@@ -25,19 +25,6 @@ template <const OpDef& op> void check(Operands in, const Attrs& attrs) {
       "train on batches of at least 2 images, or call eval() first");
 }
 
-Cost cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(7 * in[0].numel() + 14 * in[1].numel(), in, out, &kBatchNorm2dOp);
-}
-Cost eval_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(2 * in[0].numel() + 5 * in[1].numel(), in, out);
-}
-Cost backward_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(5 * in[0].numel() + 4 * in[2].numel(), in, out);
-}
-Cost weight_grad_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(5 * in[0].numel(), in, out);
-}
-
 // Of y alone: mean and rstd, which the public function does not give, have none. dx takes the sums
 // that are the other two.
 Tensors backward(const Saved& saved, Operands grads) {
@@ -77,39 +64,31 @@ Tensors eval_backward(const Saved& saved, Operands grads) {
 
 }  // namespace
 
-const OpDef kBatchNorm2dOp{.name = "batch_norm2d",
-    .formula = "y = (x - mean) / sqrt(var + eps) weight + bias, by channels of this batch",
-    .signature = kSignature<kBatchNorm2dOp>,
-    .attrs = attr_type<BatchNormAttrs>(),
-    .check = check<kBatchNorm2dOp>,
-    .cost = cost,
-    .cpu = on_cpu::run_op<on_cpu::BatchNorm>,
-    SINTER_KERNELS(batch_norm2d),
-    .backward = backward,
-    .saves_in = 0b11,
-    .saves_out = 0b110};
-const OpDef kBatchNorm2dEvalOp{.name = "batch_norm2d_eval",
-    .formula = "y = x scale + shift, by the running mean and variance of a channel",
-    .signature = kSignature<kBatchNorm2dEvalOp>,
-    .attrs = attr_type<BatchNormAttrs>(),
-    .check = check<kBatchNorm2dEvalOp>,
-    .cost = eval_cost,
-    .cpu = on_cpu::run_op<on_cpu::BatchNormEval>,
-    SINTER_KERNELS(batch_norm2d_eval),
-    .backward = eval_backward,
-    .saves_in = 0b11011};
-const OpDef kBatchNorm2dBackwardOp{.name = "batch_norm2d_backward",
-    .formula = "dx = rstd weight (dy - mean(dy) - n mean(dy n)), n = (x - mean) rstd, by channels",
-    .signature = kSignature<kBatchNorm2dBackwardOp>,
-    .cost = backward_cost,
-    .cpu = on_cpu::run_op<on_cpu::BatchNormBackward>,
-    SINTER_KERNELS(batch_norm2d_backward)};
-const OpDef kBatchNorm2dWeightGradOp{.name = "batch_norm2d_weight_grad",
-    .formula = "dweight = sum(dy (x - mean) rstd), dbias = sum(dy), by channels",
-    .signature = kSignature<kBatchNorm2dWeightGradOp>,
-    .cost = weight_grad_cost,
-    .cpu = on_cpu::run_op<on_cpu::BatchNormWeightGrad>,
-    SINTER_KERNELS(batch_norm2d_weight_grad)};
+const OpDef kBatchNorm2dOp = listed<kBatchNorm2dOp>(
+    {.formula = "y = (x - mean) / sqrt(var + eps) weight + bias, by channels of this batch",
+        .attrs = attr_type<BatchNormAttrs>(),
+        .check = check<kBatchNorm2dOp>,
+        .cost = cost_per_element<kBatchNorm2dOp, 7, 14>,
+        .cpu = on_cpu::run_op<on_cpu::BatchNorm>,
+        .backward = backward,
+        .saves_in = 0b11,
+        .saves_out = 0b110});
+const OpDef kBatchNorm2dEvalOp = listed<kBatchNorm2dEvalOp>(
+    {.formula = "y = x scale + shift, by the running mean and variance of a channel",
+        .attrs = attr_type<BatchNormAttrs>(),
+        .check = check<kBatchNorm2dEvalOp>,
+        .cost = cost_per_element<2, 5>,
+        .cpu = on_cpu::run_op<on_cpu::BatchNormEval>,
+        .backward = eval_backward,
+        .saves_in = 0b11011});
+const OpDef kBatchNorm2dBackwardOp = listed<kBatchNorm2dBackwardOp>(
+    {.formula = "dx = rstd weight (dy - mean(dy) - n mean(dy n)), n = (x - mean) rstd, by channels",
+        .cost = cost_per_element<5, 0, 4>,
+        .cpu = on_cpu::run_op<on_cpu::BatchNormBackward>});
+const OpDef kBatchNorm2dWeightGradOp = listed<kBatchNorm2dWeightGradOp>(
+    {.formula = "dweight = sum(dy (x - mean) rstd), dbias = sum(dy), by channels",
+        .cost = cost_per_element<5>,
+        .cpu = on_cpu::run_op<on_cpu::BatchNormWeightGrad>});
 
 Tensor batch_norm2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
     const Tensor& running_mean, const Tensor& running_var, const Tensor& num_batches_tracked,

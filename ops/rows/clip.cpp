@@ -20,10 +20,6 @@ void check_clip(Operands in, const Attrs& attrs) {
   SINTER_CHECK(max_norm > 0, usage,
       cat("clip_in_place: max_norm out of range: ", max_norm, "; it must be > 0"));
 }
-Cost clip_cost(Operands in, Operands out, const Attrs&) {
-  return cost_of(in[0].numel(), in, out, &kClipInPlaceOp);
-}
-
 void clip_cpu(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
@@ -35,21 +31,15 @@ void clip_cpu(const Call& call) {
 
 }  // namespace
 
-const OpDef kSquaredNormOp{.name = "squared_norm",
-    .formula = "y = sum of x^2",
-    .signature = kSignature<kSquaredNormOp>,
-    .cost = cost_per_element<2>,
-    .cpu = norm_cpu,
-    SINTER_KERNELS(squared_norm)};
-const OpDef kClipInPlaceOp{.name = "clip_in_place",
-    .formula = "x *= min(1, max_norm / sqrt(total))",
-    .signature = kSignature<kClipInPlaceOp>,
-    .attrs = attr_type<ClipAttrs>(),
-    .check = check_clip,
-    .cost = clip_cost,
-    .cpu = clip_cpu,
-    SINTER_KERNELS(clip_in_place),
-    .strided = 0b01};
+const OpDef kSquaredNormOp = listed<kSquaredNormOp>(
+    {.formula = "y = sum of x^2", .cost = cost_per_element<2>, .cpu = norm_cpu});
+const OpDef kClipInPlaceOp =
+    listed<kClipInPlaceOp>({.formula = "x *= min(1, max_norm / sqrt(total))",
+        .attrs = attr_type<ClipAttrs>(),
+        .check = check_clip,
+        .cost = cost_per_element<kClipInPlaceOp, 1>,
+        .cpu = clip_cpu,
+        .strided = 0b01});
 
 Tensor squared_norm(const Tensor& x) { return apply1(kSquaredNormOp, {x}); }
 void clip_in_place(const Tensor& x, const Tensor& total_squared, double max_norm) {

@@ -20,7 +20,7 @@ SINTER_KERNEL clip_in_place_vec(
 void squared_norm(const Call& call) {
   const Tensor& x = call.in[0];
   visit_float(x.dtype(), [&]<class T>(T) {
-    reduce<SumOfSquares, T, compute_t<T>>(x, call.out[0], reduction_of(x.shape(), ~0u));
+    reduce_by_rows<SumOfSquares, T, compute_t<T>>(x, call.out[0], reduction_of(x.shape(), ~0u));
   });
 }
 

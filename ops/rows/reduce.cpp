@@ -1,6 +1,6 @@
-// sum, mean and max over any dims, and sum_to, the adjoint of broadcasting. One pass per run of
-// neighbouring reduced dims, the last first. The gradient of sum and mean is a view; that of max
-// goes to the first maximum.
+// sum, mean and max over any dims; sum_rows, over all but the last: the bias gradient, in f32 for
+// bf16; and sum_to, the adjoint of broadcasting. One pass per run of neighbouring reduced dims, the
+// last first. The gradient of sum and mean is a view; that of max goes to the first maximum.
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/rows/row_loops.h"
@@ -75,9 +75,8 @@ void reduce_middle(const T* x, int64_t outer, int64_t n, int64_t inner, V* y) {
       for (int64_t o = begin; o < end; ++o) y[o] = R::template row<V>(x + o * n, n);
     });
   } else if (outer == 1) {
-    parallel_for(inner, grain_of(bytes), [&](int64_t begin, int64_t end) {
-      R::columns(x + begin, n, inner, end - begin, y + begin);
-    });
+    for_columns(inner, bytes,
+        [&](int64_t first, int64_t width) { R::columns(x + first, n, inner, width, y + first); });
   } else {
     parallel_for(outer, grain_of(bytes * inner), [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o)
@@ -86,12 +85,11 @@ void reduce_middle(const T* x, int64_t outer, int64_t n, int64_t inner, V* y) {
   }
 }
 
-template <class R> void reduce(const Call& call, bool mean) {
+template <class R> void reduce(const Call& call, uint32_t mask, bool mean = false) {
   const Tensor &x = call.in[0], &y = call.out[0];
   if (y.numel() == 0) return;
   visit_float(x.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    const uint32_t mask = reduced_dims(call.op.name.c_str(), call.as<ReduceAttrs>(), x.rank());
     const V* now = nullptr;  // what is left after the passes so far
     int64_t inner = 1;
     for (int d = x.rank() - 1; d >= 0; --d) {
@@ -114,13 +112,26 @@ template <class R> void reduce(const Call& call, bool mean) {
     }
     const V factor = mean ? V(1) / V(x.numel() / y.numel()) : V(1);
     // A scalar has no dim to reduce, and no `now`.
-    for (int64_t i = 0; i < y.numel(); ++i)
-      y.data<T>()[i] = T((now ? now[i] : V(x.data<T>()[i])) * factor);
+    const auto put = [&]<class To>(To* to) {
+      for (int64_t i = 0; i < y.numel(); ++i)
+        to[i] = To((now ? now[i] : V(x.data<T>()[i])) * factor);
+    };
+    if (y.dtype() == x.dtype()) return put(y.data<T>());
+    put(y.data<V>());
   });
 }
-void sum_cpu(const Call& call) { reduce<Sum>(call, false); }
-void mean_cpu(const Call& call) { reduce<Sum>(call, true); }
-void max_cpu(const Call& call) { reduce<Max>(call, false); }
+uint32_t mask_of(const Call& call) {
+  return reduced_dims(call.op.name.c_str(), call.as<ReduceAttrs>(), call.in[0].rank());
+}
+void sum_cpu(const Call& call) { reduce<Sum>(call, mask_of(call)); }
+void mean_cpu(const Call& call) { reduce<Sum>(call, mask_of(call), true); }
+void max_cpu(const Call& call) { reduce<Max>(call, mask_of(call)); }
+void sum_rows_cpu(const Call& call) { reduce<Sum>(call, (1u << (call.in[0].rank() - 1)) - 1); }
+
+Tensors sum_rows_grad(const Saved& saved, Operands grads) {
+  const Tensor &x = saved.in[0], &dy = grads[0];
+  return {broadcast_to(dy.dtype() == x.dtype() ? dy : cast(dy, x.dtype()), x.shape())};
+}
 
 // The gradient of every output, spread over what it was reduced from.
 Tensor broadcast_grad(const char* op, const Saved& saved, const Tensor& dy) {
@@ -182,44 +193,42 @@ void max_backward_cpu(const Call& call) {
 
 }  // namespace
 
-const OpDef kSumOp{.name = "sum",
-    .formula = "y = sum of x over dims",
-    .signature = kSignature<kSumOp>,
+SINTER_COLUMN_SUMS(, float, float);
+SINTER_COLUMN_SUMS(, double, double);
+SINTER_COLUMN_SUMS(, float, bf16);
+
+const OpDef kSumRowsOp = listed<kSumRowsOp>({.formula = "y = sum of all rows of x",
+    .cost = cost_per_element<1>,
+    .cpu = sum_rows_cpu,
+    .backward = sum_rows_grad});
+const OpDef kSumOp = listed<kSumOp>({.formula = "y = sum of x over dims",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer<kSumOp>,
     .cost = cost_per_element<1>,
     .cpu = sum_cpu,
-    SINTER_KERNELS(sum),
-    .backward = sum_grad};
-const OpDef kMeanOp{.name = "mean",
-    .formula = "y = mean of x over dims",
-    .signature = kSignature<kMeanOp>,
+    .backward = sum_grad});
+const OpDef kMeanOp = listed<kMeanOp>({.formula = "y = mean of x over dims",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer<kMeanOp>,
     .cost = mean_cost,
     .cpu = mean_cpu,
-    SINTER_KERNELS(mean),
-    .backward = mean_grad};
-const OpDef kMaxOp{.name = "max",
-    .formula = "y = maximum of x over dims, and where it is",
-    .signature = kSignature<kMaxOp>,
+    .backward = mean_grad});
+const OpDef kMaxOp = listed<kMaxOp>({.formula = "y = maximum of x over dims, and where it is",
     .attrs = attr_type<ReduceAttrs>(),
     .infer = infer<kMaxOp>,
     .cost = cost_per_element<1>,
     .cpu = max_cpu,
-    SINTER_KERNELS(max),
     .backward = max_grad,
     .saves_in = 1,
-    .saves_out = 1};
-const OpDef kMaxBackwardOp{.name = "max_backward",
-    .formula = "dx = dy at the first maximum, else 0",
-    .signature = kSignature<kMaxBackwardOp>,
-    .attrs = attr_type<ReduceAttrs>(),
-    .check = check_max_backward,
-    .cost = [](Operands in, Operands out, const Attrs&) { return cost_of(in[1].numel(), in, out); },
-    .cpu = max_backward_cpu,
-    SINTER_KERNELS(max_backward)};
+    .saves_out = 1});
+const OpDef kMaxBackwardOp =
+    listed<kMaxBackwardOp>({.formula = "dx = dy at the first maximum, else 0",
+        .attrs = attr_type<ReduceAttrs>(),
+        .check = check_max_backward,
+        .cost = cost_per_element<0, 1>,
+        .cpu = max_backward_cpu});
 
+Tensor sum_rows(const Tensor& x, Role role) { return apply1(kSumRowsOp, {x}, {}, role); }
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
   return apply1(kSumOp, {x}, ReduceAttrs{dims, keepdim});
 }

@@ -1,4 +1,4 @@
-// Reductions: sum, mean, max over any dims, and max_backward; one launch each.
+// Reductions: sum, mean, max over any dims, sum_rows, and max_backward; one launch each.
 #include "ops/ops.h"
 #include "ops/rows/reduce.cuh"
 
@@ -49,6 +49,14 @@ template <class R> void reduce_call(const Call& call, bool mean = false) {
 void sum(const Call& call) { reduce_call<SumOf>(call); }
 void mean(const Call& call) { reduce_call<SumOf>(call, true); }
 void max(const Call& call) { reduce_call<MaxOf>(call); }
+
+void sum_rows(const Call& call) {
+  const Tensor &x = call.in[0], &y = call.out[0];
+  if (y.numel() == 0) return;
+  visit_float(x.dtype(), [&]<class T>(T) {
+    reduce<SumOf, T, compute_t<T>>(x, y, reduction_of(x.shape(), all_but_last(x.shape())));
+  });
+}
 
 void max_backward(const Call& call) {
   const Tensor& x = call.in[1];

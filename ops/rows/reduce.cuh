@@ -1,5 +1,5 @@
-// The kernels of reductions over any dims, in one launch: for sum, mean, max (ops/rows/reduce.cu),
-// sum_rows (ops/rows/sum_rows.cu) and squared_norm (ops/rows/clip.cu).
+// The kernels of reductions over any dims, in one launch: for sum, mean, max, sum_rows
+// (ops/rows/reduce.cu), squared_norm (ops/rows/clip.cu) and layer_norm_weight_grad.
 #pragma once
 
 #include <algorithm>
@@ -92,12 +92,18 @@ SINTER_KERNEL reduce_rows(In<T> x, Out<U> y, Reduction r, int64_t per_split, com
   join_splits<R>(partials, y, r.outputs, factor);
 }
 
-// Outputs lie side by side. A block owns 32 of them, a lane one, its warps the terms in turn,
-// joined in order. Reads x once, writes y.
-template <class R, class T, class U>
-SINTER_KERNEL reduce_columns(In<T> x, Out<U> y, Reduction r, int64_t per_split, compute_t<T> factor,
-    Partials<compute_t<T>> partials) {
+// What reduce_columns adds up: here the elements of a tensor, by their places in it.
+template <class T> struct ElementTerms {
   using V = compute_t<T>;
+  In<T> x;
+  SINTER_DEVICE_FN V operator()(int64_t i) const { return V(x[i]); }
+};
+
+// Outputs lie side by side. A block owns 32 of them, a lane one, its warps the terms in turn,
+// joined in order. Reads each term once, writes y.
+template <class R, class Terms, class U, class V = typename Terms::V>
+SINTER_KERNEL reduce_columns(
+    Terms term, Out<U> y, Reduction r, int64_t per_split, V factor, Partials<V> partials) {
   auto& tile = shared<SharedTile<V, 32, 32>>();
   const int64_t o = block_x() * 32 + lane(), begin = block_y() * per_split;
   const int64_t end = begin + per_split < r.terms ? begin + per_split : r.terms;
@@ -105,7 +111,7 @@ SINTER_KERNEL reduce_columns(In<T> x, Out<U> y, Reduction r, int64_t per_split, 
     const int64_t first = r.kept.offset(o);
     tile.put(warp(), lane(),
         join_terms<R, V>(begin + warp(), end, warps_per_block(),
-            [&](int64_t k) { return R::term(V(x[first + r.reduced.offset(k)])); }));
+            [&](int64_t k) { return term(first + r.reduced.offset(k)); }));
   }
   block_sync();
   if (warp() == 0 && o < r.outputs) {
@@ -155,29 +161,38 @@ inline int64_t per_split_of(const Reduction& r, int64_t blocks, int64_t least) {
                      : blocks_for(blocks_for(r.terms, splits), 64) * 64;
 }
 
+inline uint32_t all_but_last(const Shape& x) { return (1u << (x.rank() - 1)) - 1; }
+
+template <class R, class U, class Terms, class V = typename Terms::V>
+void reduce_by_columns(const Terms& terms, const Tensor& y, const Reduction& r, V factor = V(1)) {
+  const int64_t blocks = blocks_for(r.outputs, 32), per_split = per_split_of(r, blocks, 512);
+  launch<reduce_columns<R, Terms, U>>(
+      {blocks, blocks_for(std::max<int64_t>(r.terms, 1), per_split)},
+      block_for(per_split * 4, 1024), sizeof(SharedTile<V, 32, 32>), terms, out<U>(y), r, per_split,
+      factor, partials<V>(y.device()));
+}
 template <class R, class T, class U>
-void reduce(const Tensor& x, const Tensor& y, const Reduction& r, bool mean = false) {
+void reduce_by_rows(
+    const Tensor& x, const Tensor& y, const Reduction& r, compute_t<T> factor = compute_t<T>(1)) {
   using V = compute_t<T>;
-  const V factor = mean ? V(1) / static_cast<V>(r.terms) : V(1);
-  const auto operands = partials<V>(x.device());
-  if (r.kept.n > 0 && r.kept.stride[r.kept.n - 1] == 1) {
-    if constexpr (!std::is_same_v<R, SumOfSquares>) {
-      const int64_t blocks = blocks_for(r.outputs, 32), per_split = per_split_of(r, blocks, 512);
-      launch<reduce_columns<R, T, U>>(
-          {blocks, blocks_for(std::max<int64_t>(r.terms, 1), per_split)},
-          block_for(per_split * 4, 1024), sizeof(SharedTile<V, 32, 32>), in<T>(x), out<U>(y), r,
-          per_split, factor, operands);
-    }
-    return;
-  }
   const bool wide = r.reduced.n == 1 && r.terms % kVec<T> == 0 && is_aligned(x);
   with_width<kVec<T>>(wide, [&]<int N>() {
     const int64_t per_split = per_split_of(r, r.outputs, 16384);
     launch<reduce_rows<R, T, U, N>>(
         {r.outputs, blocks_for(std::max<int64_t>(r.terms, 1), per_split)},
         block_for(per_split / (4 * N), 512), sizeof(Shared<V, 32>), in<T>(x), out<U>(y), r,
-        per_split, factor, operands);
+        per_split, factor, partials<V>(x.device()));
   });
+}
+template <class R, class T, class U>
+void reduce(const Tensor& x, const Tensor& y, const Reduction& r, bool mean = false) {
+  using V = compute_t<T>;
+  const V factor = mean ? V(1) / static_cast<V>(r.terms) : V(1);
+  if (r.kept.n > 0 && r.kept.stride[r.kept.n - 1] == 1) {
+    reduce_by_columns<R, U>(ElementTerms<T>{in<T>(x)}, y, r, factor);
+  } else {
+    reduce_by_rows<R, T, U>(x, y, r, factor);
+  }
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -94,55 +94,75 @@ template <class V> struct TileRows {
   }
 };
 
-// Channel c of x[N, C, ..]; a place is that of an element in memory. Images are summed in runs of
-// 32.
+// Channel c of x[N, C, ..]; a place is that of an element in its image, and in memory. Images are
+// summed in runs of 32. A row where it lies is a channel of one image.
 template <class V> struct ChannelRow {
+  using Number = RowNumber<V>;
+  struct Place {
+    int64_t c, at;
+  };
   int64_t c, images, channels, pixels;
 
   int64_t size() const { return images * pixels; }
   template <class T> SINTER_FN auto load(In<T> x) const {
-    return [x](int64_t at) { return V(x[at]); };
+    return [x](Place i) { return V(x[i.at]); };
   }
-  template <class T> SINTER_FN RowNumber<V> numbers(In<T> x) const { return {V(x[c])}; }
-  template <class F> SINTER_FN RowNumber<V> number(const F& f) const { return {f(int64_t{0})}; }
-  template <class F> SINTER_FN RowNumber<V> sum(const F& f) const {
+  template <class N> SINTER_FN RowNumber<compute_t<N>> numbers(In<N> x, int64_t step = 1) const {
+    return {x[c * step]};
+  }
+  SINTER_FN bool check_label(int, uint32_t*) const { return true; }  // check_range() has seen it
+  template <class F> SINTER_FN Number number(const F& f) const { return {f(Place{})}; }
+  template <class F> SINTER_FN Number sum(const F& f) const {
     V total = 0;
     for (int64_t begin = 0; begin < images; begin += 32) {
       V run = 0;
-      for (int64_t n = begin; n < std::min(begin + 32, images); ++n)
-        run += row_sum<V>(pixels, f, (n * channels + c) * pixels);
+      for (int64_t n = begin; n < std::min(begin + 32, images); ++n) {
+        const int64_t first = (n * channels + c) * pixels;
+        run += row_sum<V>(pixels, [&](int64_t k) { return f(Place{k, first + k}); });
+      }
       total += run;
     }
     return {total};
   }
+  template <class X> SINTER_FN Number pick(const X& x, int label) const {
+    return {x(Place{label, c * pixels + label})};
+  }
   template <class T, class F> SINTER_FN void store(Out<T> y, const F& f) const {
     for (int64_t n = 0; n < images; ++n) {
-      const int64_t begin = (n * channels + c) * pixels, end = begin + pixels;
-      for (int64_t at = begin; at < end; ++at) y.put(at, T(f(at)));
+      const int64_t first = (n * channels + c) * pixels;
+      for (int64_t k = 0; k < pixels; ++k) y.put(first + k, T(f(Place{k, first + k})));
     }
   }
-  template <class F> SINTER_FN void once(const F& f) const { f(int64_t{0}, c); }
+  template <class F> SINTER_FN void once(const F& f) const { f(Place{}, c); }
 };
 
 // On all threads.
-template <class Body> void run_rows(const Body& body) {
+template <class Body>
+void run_where_they_lie(const Body& body, int64_t images, int64_t channels, int64_t pixels) {
   using V = typename Body::V;
-  const int64_t bytes = body.cols * Body::kWork * static_cast<int64_t>(sizeof(V));
-  for_row_tiles(body.rows, bytes, [&](int64_t first, int64_t rows) {
-    V* tiles = thread_buffer<V, BufferFor::kernel>(Body::kTiles * body.cols * kLanes);
-    TileRows<V> row{first, rows, body.cols, tiles};
-    body(row);
-  });
-}
-template <class Body> void run_channels(const Body& body, const Tensor& x) {
-  const int64_t images = x.size(0), channels = x.size(1), pixels = numel_of_dims(x, 2);
-  const int64_t bytes = Body::kWork * images * pixels * static_cast<int64_t>(size_of(x.dtype()));
+  const int64_t bytes = Body::kWork * images * pixels * static_cast<int64_t>(sizeof(V));
   parallel_for(channels, grain_of(bytes), [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
-      ChannelRow<typename Body::V> row{c, images, channels, pixels};
+      ChannelRow<V> row{c, images, channels, pixels};
       body(row);
     }
   });
+}
+template <class Body> void run_channels(const Body& body, const Tensor& x) {
+  run_where_they_lie(body, x.size(0), x.size(1), numel_of_dims(x, 2));
+}
+template <class Body> void run_rows(const Body& body) {
+  using V = typename Body::V;
+  if constexpr (Body::kTiles == 0) {
+    run_where_they_lie(body, 1, body.rows, body.cols);
+  } else {
+    const int64_t bytes = body.cols * Body::kWork * static_cast<int64_t>(sizeof(V));
+    for_row_tiles(body.rows, bytes, [&](int64_t first, int64_t rows) {
+      V* tiles = thread_buffer<V, BufferFor::kernel>(Body::kTiles * body.cols * kLanes);
+      TileRows<V> row{first, rows, body.cols, tiles};
+      body(row);
+    });
+  }
 }
 
 }  // namespace sinter::on_cpu

@@ -7,7 +7,7 @@
 //   one. A row is one of
 //
 //     TileRows     the CPU: 16 rows side by side, one to each lane of a vector      row_cpu.h
-//     ChannelRow   the CPU: a channel of a batch of images                          row_cpu.h
+//     ChannelRow   the CPU: a channel of a batch of images, or a row where it lies  row_cpu.h
 //     WarpRow      a warp, or half of one, which holds the row in registers         row.cuh
 //     BlockRow     a block of threads, which reads the row again from the cache     row.cuh
 //
@@ -30,25 +30,60 @@
 
 #include "ops/ops.h"
 
+// The CPU's operands, as core/device/kernel.h has them for devices, which no file includes beside
+// this.
 #ifndef SINTER_KERNEL_NS
-#include "ops/rows/operands_cpu.h"
+#define SINTER_KERNEL_NS on_cpu
+#define SINTER_DEVICE_FN SINTER_FN
+namespace sinter::on_cpu {
+template <class T> struct In {
+  const T* data = nullptr;
+  T operator[](int64_t i) const { return data[i]; }
+};
+template <class T> struct Out {
+  T* data = nullptr;
+  explicit operator bool() const { return data; }
+  void put(int64_t i, T v) const { data[i] = v; }
+};
+template <class T> struct InOut : Out<T> {
+  T operator[](int64_t i) const { return this->data[i]; }
+};
+template <class T> In<T> in(const Tensor& t) { return {t.defined() ? t.data<T>() : nullptr}; }
+template <class T> Out<T> out(const Tensor& t) { return {t.defined() ? t.data<T>() : nullptr}; }
+template <class T> InOut<T> in_out(const Tensor& t) { return {out<T>(t)}; }
+inline uint32_t* fault_flag() { return nullptr; }  // check_range() sees what is wrong before
+}  // namespace sinter::on_cpu
 #endif
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// Operands of a struct, from the tensors in their order; what is undefined is not there.
-template <class T> void take_operand(In<T>& x, const Tensor& t) { x = in<T>(t); }
-template <class T> void take_operand(Out<T>& y, const Tensor& t) { y = out<T>(t); }
-template <class T> void take_operand(InOut<T>& x, const Tensor& t) { x = in_out<T>(t); }
-template <class... Operand> void take_operands(Operands tensors, Operand&... operands) {
-  const Tensor none;
-  size_t i = 0;
-  const auto next = [&]() -> const Tensor& { return i < tensors.size() ? tensors[i++] : none; };
-  (take_operand(operands, next()), ...);
+// The operands of a struct: each In and InOut the next of the call's inputs, each Out the next of
+// its results. What is undefined, or not given, is not there.
+struct TakeOperands {
+  Operands inputs, results;
+  static const Tensor& next(Operands& tensors) {
+    static const Tensor none;
+    if (tensors.empty()) return none;
+    const Tensor& first = tensors[0];
+    tensors = tensors.subspan(1);
+    return first;
+  }
+  template <class T> void operator()(In<T>& x) { x = in<T>(next(inputs)); }
+  template <class T> void operator()(InOut<T>& x) { x = in_out<T>(next(inputs)); }
+  template <class T> void operator()(Out<T>& y) { y = out<T>(next(results)); }
+};
+template <class... Operand> void take_operands(const Call& call, Operand&... operands) {
+  TakeOperands take{call.in, call.out};
+  (take(operands), ...);
 }
 
+// What an op on rows says beside: kWork, about the passes over a row; kTiles, how many of its
+// operands the CPU has as tiles, 0: it reads rows where they lie; kByWarp: a device's warp holds a
+// row in registers, else a block reads it again.
 struct RowShape {
+  static constexpr bool kByWarp = false;
   int64_t cols, rows;
+  RowShape(int64_t rows, int64_t cols) : cols(cols), rows(rows) {}
   explicit RowShape(const Tensor& x) : cols(x.size(-1)), rows(cols ? x.numel() / cols : 0) {}
 };
 
@@ -95,17 +130,14 @@ struct SoftmaxBackward {  // dx = y (dy - sum(dy y))
     row.store(dx, [&](auto i) { return y(i) * (dy(i) - sum(i)); });
   }
 };
-// One of these over the last dim. kTiles: operands of a row; kWork: about the passes over one.
+// One of these over the last dim.
 template <class Formula, class T> struct SoftmaxRows : RowShape {
   using V = compute_t<T>;
   static constexpr int kTiles = 2, kWork = 4;
   static constexpr bool kByWarp = true;
   In<T> a, b;
   Out<T> y;
-  explicit SoftmaxRows(const Call& call) : RowShape(call.out[0]) {
-    take_operands(call.in, a, b);
-    take_operands(call.out, y);
-  }
+  explicit SoftmaxRows(const Call& call) : RowShape(call.out[0]) { take_operands(call, a, b, y); }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     Formula::run(row, a, b, y);
   }
@@ -161,11 +193,10 @@ template <class T, class D> struct XentRows : RowShape {
   Out<D> dz;
   int64_t step = 0;  // of grad_output
   Target<V> target;
-  uint32_t* faults;
-  XentRows(const Call& call, double label_smoothing, uint32_t* faults)
-      : RowShape(call.in[0]), target(label_smoothing, cols), faults(faults) {
-    take_operands(call.in, z, labels, grad_output);
-    take_operands(call.out, loss, dz);
+  uint32_t* faults = fault_flag();
+  XentRows(const Call& call, double label_smoothing)
+      : RowShape(call.in[0]), target(label_smoothing, cols) {
+    take_operands(call, z, labels, grad_output, loss, dz);
     rows = call.in[0].size(0);  // of no classes, too, whose labels are refused
     if (dz) step = call.in[2].strides()[0];
   }
@@ -183,14 +214,96 @@ template <class T, class D> struct XentRows : RowShape {
   }
 };
 
-// mse: the mean of the squares of the differences; its gradient, of which `factor` is dloss 2 / n.
+// nll: the label's log-probability, and with label smoothing that of all classes.
+template <class T> struct Nll : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 0, kWork = 1;
+  In<T> logp;
+  In<int32_t> labels;
+  Out<V> loss;
+  Target<V> target;
+  uint32_t* faults = fault_flag();
+  explicit Nll(const Call& call)
+      : RowShape(call.in[0].size(0), call.in[0].size(1)),
+        target(call.as<NllAttrs>().label_smoothing, cols) {
+    take_operands(call, logp, labels, loss);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto x = row.load(logp);
+    const auto label = row.numbers(labels);
+    const bool good = row.check_label(label, faults);
+    const auto picked = row.pick(x, label);
+    auto all = row.number([](auto) { return V(0); });
+    if (target.others > V(0)) all = row.sum(x);
+    row.once(
+        [&](auto i, int64_t r) { loss.put(r, good ? target.nll(picked(i), all(i)) : V(NAN)); });
+  }
+};
+// D: the type of the losses' gradient, which may be that of the sums. step: its stride, 0 for one
+// that all rows have.
+template <class T, class D> struct NllBackward : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 0, kWork = 1;
+  In<D> dloss;
+  In<int32_t> labels;
+  Out<T> dlogp;
+  int64_t step;
+  Target<V> target;
+  uint32_t* faults = fault_flag();
+  explicit NllBackward(const Call& call)
+      : RowShape(call.out[0].size(0), call.out[0].size(1)),
+        step(call.in[0].strides()[0]),
+        target(call.as<NllBackwardAttrs>().label_smoothing, cols) {
+    take_operands(call, dloss, labels, dlogp);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto label = row.numbers(labels);
+    const auto g = row.numbers(dloss, step);
+    row.check_label(label, faults);
+    row.store(
+        dlogp, [&](auto i) { return target.nll_gradient(i.c == label(i), static_cast<V>(g(i))); });
+  }
+};
+
+// mse: the mean of the squares of the differences, and its gradient.
 template <class V> SINTER_DEVICE_FN V square_of_difference(V x, V target) {
   const V d = x - target;
   return d * d;
 }
-template <class V> SINTER_DEVICE_FN V mse_gradient(V factor, V x, V target) {
-  return factor * (x - target);
-}
+template <class T> struct Mse : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 0, kWork = 2;
+  In<T> x, target;
+  Out<V> loss;
+  explicit Mse(const Call& call) : RowShape(call.in[0].size(0), numel_of_dims(call.in[0], 1)) {
+    take_operands(call, x, target, loss);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto p = row.load(x), q = row.load(target);
+    const auto sum = row.sum([&](auto i) { return square_of_difference(p(i), q(i)); });
+    row.once([&](auto i, int64_t r) { loss.put(r, sum(i) / static_cast<V>(cols)); });
+  }
+};
+template <class T, class D> struct MseBackward : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 0, kWork = 3;
+  In<D> dloss;
+  In<T> x, target;
+  Out<T> dx;
+  int64_t step;  // of dloss, as for nll
+  explicit MseBackward(const Call& call)
+      : RowShape(call.out[0].size(0), numel_of_dims(call.out[0], 1)),
+        step(call.in[0].strides()[0]) {
+    take_operands(call, dloss, x, target, dx);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto p = row.load(x), q = row.load(target);
+    const auto g = row.numbers(dloss, step);
+    const V each = V(2) / static_cast<V>(cols);
+    const auto factor = row.number([&](auto i) { return static_cast<V>(g(i)) * each; });
+    row.store(dx, [&](auto i) { return factor(i) * (p(i) - q(i)); });
+  }
+};
 
 // A norm's n = (x - mean) rstd.
 template <class V> SINTER_DEVICE_FN V normalised(V x, V mean, V rstd) { return (x - mean) * rstd; }
@@ -214,15 +327,13 @@ SINTER_DEVICE_FN auto moments(const Row& row, const X& x, V eps) {
 template <class T> struct LayerNorm : RowShape {
   using V = compute_t<T>;
   static constexpr int kTiles = 1, kWork = 4;
-  static constexpr bool kByWarp = false;
   In<T> x, weight, bias;
   Out<T> y;
   Out<V> mean, rstd;
   V eps;
   explicit LayerNorm(const Call& call)
       : RowShape(call.out[0]), eps(static_cast<V>(call.as<LayerNormAttrs>().eps)) {
-    take_operands(call.in, x, weight, bias);
-    take_operands(call.out, y, mean, rstd);
+    take_operands(call, x, weight, bias, y, mean, rstd);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto v = row.load(x);
@@ -239,13 +350,11 @@ template <class T> struct LayerNorm : RowShape {
 template <class T> struct LayerNormBackward : RowShape {
   using V = compute_t<T>;
   static constexpr int kTiles = 2, kWork = 6;
-  static constexpr bool kByWarp = false;
   In<T> dy, x, weight;
   In<V> means, rstds;
   Out<T> dx;
   explicit LayerNormBackward(const Call& call) : RowShape(call.out[0]) {
-    take_operands(call.in, dy, x, weight, means, rstds);
-    take_operands(call.out, dx);
+    take_operands(call, dy, x, weight, means, rstds, dx);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto grad = row.load(dy), value = row.load(x);
@@ -275,8 +384,7 @@ template <class T> struct BatchNorm {
   explicit BatchNorm(const Call& call)
       : momentum(static_cast<V>(call.as<BatchNormAttrs>().momentum)),
         eps(static_cast<V>(call.as<BatchNormAttrs>().eps)) {
-    take_operands(call.in, x, weight, bias, running_mean, running_var, batches);
-    take_operands(call.out, y, mean, rstd);
+    take_operands(call, x, weight, bias, running_mean, running_var, batches, y, mean, rstd);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto v = row.load(x);
@@ -309,8 +417,7 @@ template <class T> struct BatchNormEval {
   Out<T> y;
   V eps;
   explicit BatchNormEval(const Call& call) : eps(static_cast<V>(call.as<BatchNormAttrs>().eps)) {
-    take_operands(call.in, x, weight, bias, mean, var);
-    take_operands(call.out, y);
+    take_operands(call, x, weight, bias, mean, var, y);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto v = row.load(x);
@@ -328,8 +435,7 @@ template <class T> struct BatchNormWeightGrad {
   In<V> means, rstds;
   Out<V> dweight, dbias;
   explicit BatchNormWeightGrad(const Call& call) {
-    take_operands(call.in, dy, x, means, rstds);
-    take_operands(call.out, dweight, dbias);
+    take_operands(call, dy, x, means, rstds, dweight, dbias);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto g = row.load(dy), v = row.load(x);
@@ -353,8 +459,7 @@ template <class T> struct BatchNormBackward {
   V count;
   explicit BatchNormBackward(const Call& call)
       : count(static_cast<V>(call.out[0].size(0) * numel_of_dims(call.out[0], 2))) {
-    take_operands(call.in, dy, x, weight, means, rstds, dweight, dbias);
-    take_operands(call.out, dx);
+    take_operands(call, dy, x, weight, means, rstds, dweight, dbias, dx);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto g = row.load(dy), v = row.load(x);
@@ -389,15 +494,21 @@ template <template <class> class Body> void run_op(const Call& call) {
     }
   });
 }
+// Of the gradient of a loss, whose first operand is that of the loss.
+template <template <class, class> class Body> void run_gradient(const Call& call) {
+  visit_float(call.out[0].dtype(), [&]<class T>(T) {
+    visit_float(call.in[0].dtype(), [&]<class D>(D) { run_rows(Body<T, D>(call)); });
+  });
+}
 template <class Formula> void run_softmax(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) { run_rows(SoftmaxRows<Formula, T>(call)); });
 }
 // Of XentRows; low: dz is bf16.
 template <template <class, class> class Body>
-void run_xent(const Call& call, double label_smoothing, bool low, uint32_t* faults) {
+void run_xent(const Call& call, double label_smoothing, bool low) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    if (low) return run_rows(Body<T, bf16>(call, label_smoothing, faults));
-    run_rows(Body<T, T>(call, label_smoothing, faults));
+    if (low) return run_rows(Body<T, bf16>(call, label_smoothing));
+    run_rows(Body<T, T>(call, label_smoothing));
   });
 }
 

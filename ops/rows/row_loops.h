@@ -68,10 +68,19 @@ template <class V, class F> V row_sum(int64_t n, const F& f, int64_t first = 0) 
   return part[0];
 }
 
-// sums[c] = sum over r of x[r * stride + c]: 8 rows as a tree, blocks of 256 rows apart, so the
-// error grows as rows / 256.
-template <class V, class T>
-void column_sums(const T* x, int64_t rows, int64_t stride, int64_t cols, V* sums) {
+// f(first column, columns) for all columns, on all threads: whole cache lines of sums for each.
+// column_bytes: about the work of one column, as in grain_of.
+template <class F> void for_columns(int64_t cols, int64_t column_bytes, F&& f) {
+  parallel_for((cols + kLanes - 1) / kLanes, grain_of(column_bytes * kLanes),
+      [&](int64_t begin, int64_t end) {
+        f(begin * kLanes, std::min(end * kLanes, cols) - begin * kLanes);
+      });
+}
+
+// sums[c] = sum over r of term(r, c): 8 rows as a tree, blocks of 256 rows apart, so the error
+// grows as rows / 256.
+template <class V, class F>
+void column_sums_of(int64_t rows, int64_t cols, const F& term, V* sums) {
   constexpr int64_t kCols = 256;
   for (int64_t c0 = 0; c0 < cols; c0 += kCols) {
     const int64_t n = std::min(kCols, cols - c0);
@@ -82,21 +91,25 @@ void column_sums(const T* x, int64_t rows, int64_t stride, int64_t cols, V* sums
       std::fill_n(part, n, V(0));
       int64_t r = r0;
       for (; r + 8 <= end; r += 8) {
-        const T* p = x + r * stride + c0;
         for (int64_t c = 0; c < n; ++c) {
-          const auto at = [&](int64_t i) { return V(p[i * stride + c]); };
+          const auto at = [&](int64_t i) { return term(r + i, c0 + c); };
           part[c] += ((at(0) + at(1)) + (at(2) + at(3))) + ((at(4) + at(5)) + (at(6) + at(7)));
         }
       }
       for (; r < end; ++r) {
-        const T* p = x + r * stride + c0;
-        for (int64_t c = 0; c < n; ++c) part[c] += V(p[c]);
+        for (int64_t c = 0; c < n; ++c) part[c] += term(r, c0 + c);
       }
       for (int64_t c = 0; c < n; ++c) sums[c0 + c] += part[c];
     }
   }
 }
-// Compiled once, in sum_rows.cpp.
+// Of x[r * stride + c].
+template <class V, class T>
+void column_sums(const T* x, int64_t rows, int64_t stride, int64_t cols, V* sums) {
+  column_sums_of(
+      rows, cols, [&](int64_t r, int64_t c) { return V(x[r * stride + c]); }, sums);
+}
+// Compiled once, in reduce.cpp.
 #define SINTER_COLUMN_SUMS(DO, V, T) \
   DO template void column_sums(const T*, int64_t, int64_t, int64_t, V*)
 SINTER_COLUMN_SUMS(extern, float, float);

@@ -19,34 +19,26 @@ template <const OpDef& def> Tensors backward(const Saved& saved, Operands grads)
 
 }  // namespace
 
-const OpDef kSoftmaxOp{.name = "softmax",
-    .formula = "y = e^(x - max) / sum of e^(x - max), by rows",
-    .signature = kSignature<kSoftmaxOp>,
-    .cost = forward_cost,
-    .cpu = on_cpu::run_softmax<on_cpu::Softmax>,
-    SINTER_KERNELS(softmax),
-    .backward = backward<kSoftmaxBackwardOp>,
-    .saves_out = 1};
-const OpDef kSoftmaxBackwardOp{.name = "softmax_backward",
-    .formula = "dx = y (dy - sum(dy y)), by rows",
-    .signature = kSignature<kSoftmaxBackwardOp>,
-    .cost = cost_per_element<4>,
-    .cpu = on_cpu::run_softmax<on_cpu::SoftmaxBackward>,
-    SINTER_KERNELS(softmax_backward)};
-const OpDef kLogSoftmaxOp{.name = "log_softmax",
-    .formula = "y = (x - max) - ln(sum of e^(x - max)), by rows",
-    .signature = kSignature<kLogSoftmaxOp>,
-    .cost = forward_cost,
-    .cpu = on_cpu::run_softmax<on_cpu::LogSoftmax>,
-    SINTER_KERNELS(log_softmax),
-    .backward = backward<kLogSoftmaxBackwardOp>,
-    .saves_out = 1};
-const OpDef kLogSoftmaxBackwardOp{.name = "log_softmax_backward",
-    .formula = "dx = dy - e^y sum(dy), by rows",
-    .signature = kSignature<kLogSoftmaxBackwardOp>,
-    .cost = cost_per_element<4>,
-    .cpu = on_cpu::run_softmax<on_cpu::LogSoftmaxBackward>,
-    SINTER_KERNELS(log_softmax_backward)};
+const OpDef kSoftmaxOp =
+    listed<kSoftmaxOp>({.formula = "y = e^(x - max) / sum of e^(x - max), by rows",
+        .cost = forward_cost,
+        .cpu = on_cpu::run_softmax<on_cpu::Softmax>,
+        .backward = backward<kSoftmaxBackwardOp>,
+        .saves_out = 1});
+const OpDef kSoftmaxBackwardOp =
+    listed<kSoftmaxBackwardOp>({.formula = "dx = y (dy - sum(dy y)), by rows",
+        .cost = cost_per_element<4>,
+        .cpu = on_cpu::run_softmax<on_cpu::SoftmaxBackward>});
+const OpDef kLogSoftmaxOp =
+    listed<kLogSoftmaxOp>({.formula = "y = (x - max) - ln(sum of e^(x - max)), by rows",
+        .cost = forward_cost,
+        .cpu = on_cpu::run_softmax<on_cpu::LogSoftmax>,
+        .backward = backward<kLogSoftmaxBackwardOp>,
+        .saves_out = 1});
+const OpDef kLogSoftmaxBackwardOp =
+    listed<kLogSoftmaxBackwardOp>({.formula = "dx = dy - e^y sum(dy), by rows",
+        .cost = cost_per_element<4>,
+        .cpu = on_cpu::run_softmax<on_cpu::LogSoftmaxBackward>});
 
 namespace {
 // The op over the last dim, or over `dim`, which is moved there and back.

@@ -1,5 +1,7 @@
 // cat: tensors side by side along one dim. Its gradient is slices of the result's. stack: along a
-// new dim.
+// new dim. pad_slice, the adjoint of slice: dy between zeros.
+#include "ops/shape/cat.h"
+
 #include <cstring>
 
 #include "core/parallel.h"
@@ -29,23 +31,30 @@ Tensors infer(Operands in, const Attrs& attrs) {
   return {Tensor::shape_only(shape, in[0].dtype(), in[0].device())};
 }
 
+Tensors infer_pad(Operands in, const Attrs& attrs) {
+  const auto& a = attrs.as<PadSliceAttrs>();
+  const int d = normalize_dim("pad_slice", a.dim, in[0].rank());
+  SINTER_CHECK(a.begin >= 0 && a.begin + in[0].size(d) <= a.size, shape,
+      cat("pad_slice: out of range: dy is ", in[0].describe(), "; begin ", a.begin, " of dim ", d,
+          ", which has ", a.size));
+  Shape shape = in[0].shape();
+  shape[d] = a.size;
+  return {Tensor::shape_only(shape, in[0].dtype(), in[0].device())};
+}
+
 void cpu(const Call& call) {
   const Tensor& y = call.out[0];
-  const int dim = normalize_dim("cat", call.as<DimAttrs>().dim, y.rank());
-  const int64_t outer = numel_of_dims(y, 0, dim);
-  const auto row_bytes = [&](const Tensor& t) {
-    return outer ? t.numel() / outer * int64_t(size_of(t.dtype())) : 0;
-  };
-  const int64_t whole = row_bytes(y);
-  if (whole == 0) return;
-  parallel_for(outer, grain_of(whole), [&](int64_t begin, int64_t end) {
+  const SideBySide side(call);
+  const int64_t outer = side.row ? y.numel() / side.row : 0, size = int64_t(size_of(y.dtype()));
+  parallel_for(outer, grain_of(side.row * size), [&](int64_t begin, int64_t end) {
+    char* to = static_cast<char*>(y.raw()) + begin * side.row * size;
     for (int64_t o = begin; o < end; ++o) {
-      char* to = static_cast<char*>(y.raw()) + o * whole;
-      for (const Tensor& x : call.in) {
-        const int64_t part = row_bytes(x);
-        if (part == 0) continue;
-        std::memcpy(to, static_cast<const char*>(x.raw()) + o * part, size_t(part));
-        to += part;
+      for (const auto& [x, length] : side.pieces()) {
+        const size_t bytes = size_t(length * size);
+        if (bytes && x)
+          std::memcpy(to, static_cast<const char*>(x->raw()) + size_t(o) * bytes, bytes);
+        if (!x) std::memset(to, 0, bytes);
+        to += bytes;
       }
     }
   });
@@ -63,18 +72,41 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
+Tensors pad_backward(const Saved& saved, Operands grads) {
+  const auto& a = saved.as<PadSliceAttrs>();
+  return {slice(grads[0], a.dim, a.begin, a.begin + saved.in[0].size(int(a.dim)))};
+}
+
 }  // namespace
 
-const OpDef kCatOp{.name = "cat",
+SideBySide::SideBySide(const Call& call) {
+  const Tensor& y = call.out[0];
+  const int dim = normalize_dim(call.op.name.c_str(), call.attrs.number("dim"), y.rank());
+  const int64_t inner = numel_of_dims(y, dim + 1);
+  row = y.size(dim) * inner;
+  for (const Tensor& x : call.in) pieces_[n_++] = {&x, x.size(dim) * inner};
+  if (&call.op != &kPadSliceOp) return;
+  const int64_t before = call.as<PadSliceAttrs>().begin * inner;
+  const Piece own = pieces_[0];
+  pieces_ = {{{nullptr, before}, own, {nullptr, row - before - own.length}}};
+  n_ = 3;
+}
+
+const OpDef kCatOp = listed<kCatOp>({.name = "cat",
     .formula = "y = the tensors side by side along a dim",
-    .signature = kSignature<kCatOp>,
     .max_inputs = kMostCatInputs,
     .attrs = attr_type<DimAttrs>(),
     .infer = infer,
     .cost = cost_per_element<0>,
     .cpu = cpu,
-    SINTER_KERNELS(concat),
-    .backward = backward};
+    .backward = backward});
+
+const OpDef kPadSliceOp = listed<kPadSliceOp>({.formula = "dx = dy inside zeros",
+    .attrs = attr_type<PadSliceAttrs>(),
+    .infer = infer_pad,
+    .cost = cost_per_element<0>,
+    .cpu = cpu,
+    .backward = pad_backward});
 
 Tensor cat(const Tensors& tensors, int64_t dim) {
   SINTER_CHECK(!tensors.empty(), shape, "cat: no tensors given; 1 or more are wanted");

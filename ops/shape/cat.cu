@@ -1,18 +1,18 @@
-// cat: y = the inputs side by side along one dim, in one launch.
-#include "ops/ops.h"
+// cat and pad_slice: y = pieces side by side along one dim, in one launch.
+#include "ops/shape/cat.h"
+
 #include "ops/pointwise/pointwise_kernels.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// The inputs, as a kernel argument. `end`: where each ends in a row of y, in units of N elements; a
-// row is the dims from the one of cat on.
+// The pieces, as a kernel argument. `end`: where each ends in a row of y, in units of N elements.
 template <class T> struct CatInputs {
   In<T> x[kMostCatInputs];
   int64_t end[kMostCatInputs];
 };
 
-// y[o, j] = x_s[o, j - begin_s] for begin_s <= j < end_s, in units of N elements, one to a thread.
-// Reads every x once, writes y once.
+// y[o, j] = x_s[o, j - begin_s] for begin_s <= j < end_s, in units of N elements, one to a thread;
+// 0 where there is no x_s. Reads every x once, writes y once.
 template <class T, int N>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 cat_units(int64_t units, int64_t row, CatInputs<T> inputs, Out<T> y) {
@@ -23,40 +23,34 @@ cat_units(int64_t units, int64_t row, CatInputs<T> inputs, Out<T> y) {
     SINTER_NO_UNROLL
     while (j >= inputs.end[s]) begin = inputs.end[s++];
     const int64_t part = inputs.end[s] - begin;
-    y.store_vec(i * N, inputs.x[s].template load_vec<N>((o * part + j - begin) * N));
+    Vec<T, N> v{};
+    if (inputs.x[s]) v = inputs.x[s].template load_vec<N>((o * part + j - begin) * N);
+    y.store_vec(i * N, v);
   }
-}
-
-template <class T, int N> void cat_as(const Call& call, int64_t row) {
-  const Tensor& y = call.out[0];
-  CatInputs<T> inputs;
-  int64_t end = 0;
-  for (size_t i = 0; i < call.in.size(); ++i) {
-    const Tensor& x = call.in[i];
-    end += x.numel() / (y.numel() / row);
-    inputs.x[i] = in<T>(x);
-    inputs.end[i] = end / N;
-  }
-  const int64_t units = y.numel() / N;
-  launch<cat_units<T, N>>(item_grid(units), kItemBlock, 0, units, row / N, inputs, out<T>(y));
 }
 
 void concat(const Call& call) {
   const Tensor& y = call.out[0];
   if (y.numel() == 0) return;
-  // Elements of y from the dim of cat on.
-  const int64_t row = numel_of_dims(y, normalize_dim("cat", call.as<DimAttrs>().dim, y.rank()));
+  const SideBySide side(call);
   visit_all(y.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
-    bool whole = is_aligned<T, N>(y);
-    for (const Tensor& x : call.in)
-      whole = whole && is_aligned<T, N>(x) && x.numel() / (y.numel() / row) % N == 0;
-    if (whole) {
-      cat_as<T, N>(call, row);
-    } else {
-      cat_as<T, 1>(call, row);
-    }
+    bool wide = is_aligned<T, N>(y);
+    for (const auto& [x, length] : side.pieces())
+      wide = wide && length % N == 0 && (!x || is_aligned<T, N>(*x));
+    with_width<N>(wide, [&]<int M>() {
+      CatInputs<T> inputs;
+      int64_t end = 0;
+      size_t s = 0;
+      for (const auto& [x, length] : side.pieces()) {
+        if (x) inputs.x[s] = in<T>(*x);
+        inputs.end[s++] = (end += length) / M;
+      }
+      launch<cat_units<T, M>>(
+          item_grid(y.numel() / M), kItemBlock, 0, y.numel() / M, side.row / M, inputs, out<T>(y));
+    });
   });
 }
+void pad_slice(const Call& call) { concat(call); }
 
 }  // namespace sinter::SINTER_KERNEL_NS

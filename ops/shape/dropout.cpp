@@ -1,7 +1,8 @@
 // dropout: y = x / (1 - p) where the mask keeps, else 0. Its own adjoint: backward applies it to dY
-// with the same counter.
+// with the same counter. And randn.
 #include "ops/shape/dropout_mask.h"
 
+#include "core/device/memory.h"
 #include "core/parallel.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
@@ -60,20 +61,36 @@ int64_t first_element(const Tensor& x, const DropoutAttrs& attrs) {
   return rows > 0 ? attrs.first_row * (x.numel() / rows) : 0;
 }
 
-const OpDef kDropoutOp{.name = "dropout",
-    .formula = "y = x / (1 - p) where it is kept, else 0",
-    .signature = kSignature<kDropoutOp>,
+const OpDef kDropoutOp = listed<kDropoutOp>({.formula = "y = x / (1 - p) where it is kept, else 0",
     .attrs = attr_type<DropoutAttrs>(),
     .check = check,
     .cost = cost,
     .cpu = cpu,
-    SINTER_KERNELS(dropout),
     .backward = backward,
-    .saves_in = 0b10};
+    .saves_in = 0b10});
 
 Tensor dropout(const Tensor& x, double p) {
   return apply1(kDropoutOp, {x, rng_state(x.defined() ? x.device() : kCpu)},
       DropoutAttrs{p, next_random_op(), first_row()});
+}
+
+// Normal draws, by the host.
+Tensor randn(const Shape& shape, DType dtype, Device device) {
+  // Dropout's streams count up from 0, those of modules' initial values too; these lie apart.
+  constexpr uint64_t kStreams = uint64_t{1} << 62;
+  check_outside_step("randn");
+  Tensor out = Tensor::empty(shape, dtype);
+  const auto [seed, tensor] = next_random_tensor();
+  visit_float(dtype, [&]<class T>(T) {
+    T* values = out.data<T>();
+    for (int64_t i = 0; i < out.numel(); ++i) {
+      const auto word = [&](int64_t k) {
+        return philox_word(seed, kStreams + tensor, uint64_t(2 * i + k));
+      };
+      values[i] = T(normal_from_bits(word(0), word(1)));
+    }
+  });
+  return device == kCpu ? out : out.to(device);
 }
 
 }  // namespace sinter

@@ -78,13 +78,11 @@ void cpu(const Call& call) {
 
 }  // namespace
 
-const OpDef kGatherBatchOp{.name = "gather_batch",
-    .formula = "the images and labels of the next batch, scaled and normalized",
-    .signature = kSignature<kGatherBatchOp>,
-    .attrs = attr_type<GatherBatchAttrs>(),
-    .infer = infer,
-    .cost = cost,
-    .cpu = cpu,
-    SINTER_KERNELS(gather_batch)};
+const OpDef kGatherBatchOp = listed<kGatherBatchOp>(
+    {.formula = "the images and labels of the next batch, scaled and normalized",
+        .attrs = attr_type<GatherBatchAttrs>(),
+        .infer = infer,
+        .cost = cost,
+        .cpu = cpu});
 
 }  // namespace sinter

@@ -61,7 +61,7 @@ Tensors transpose_grad(const Saved& saved, Operands grads) {
   return {transpose(grads[0], a.dim0, a.dim1)};
 }
 
-// ---- slice; its adjoint is in ops/shape/pad_slice.cpp
+// ---- slice; its adjoint, pad_slice, is in ops/shape/cat.cpp
 Tensor slice_view(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   const auto& a = attrs.as<SliceAttrs>();
@@ -128,25 +128,30 @@ const OpDef kReshapeOp{.name = "reshape",
     .attrs = attr_type<ShapeAttrs>(),
     .view = reshape_view,
     .backward = reshape_grad};
+
 const OpDef kTransposeOp{.name = "transpose",
     .formula = "y = x with two dims exchanged, on the same memory",
     .attrs = attr_type<TransposeAttrs>(),
     .view = transpose_view,
     .backward = transpose_grad};
+
 const OpDef kSliceOp{.name = "slice",
     .formula = "y = x[begin:end] along a dim, on the same memory",
     .attrs = attr_type<SliceAttrs>(),
     .view = slice_view,
     .backward = slice_grad};
+
 const OpDef kBroadcastToOp{.name = "broadcast_to",
     .formula = "y = x repeated along dims, on the same memory",
     .attrs = attr_type<ShapeAttrs>(),
     .view = broadcast_view,
     .backward = broadcast_grad};
+
 const OpDef kLowPrecisionOp{.name = "low_precision",
     .formula = "y = the bf16 copy of a weight",
     .view = low_view,
     .backward = pass};
+
 const OpDef kDetachOp{.name = "detach", .formula = "y = x, off the tape", .view = detach_view};
 
 Tensor reshape(const Tensor& x, const Shape& shape) {

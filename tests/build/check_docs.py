@@ -75,7 +75,7 @@ def check_symbols(where, file, symbols):
     text = re.sub(r"//[^\n]*", "", (root / file).read_text())
     for symbol in re.findall(r"`([^`/]+)`", symbols):
         # A function or method, a class, or the definition of an op.
-        if not re.search(rf"(?<![\w.>]){re.escape(symbol)}(?=\(|<|\{{| : | \{{)", text):
+        if not re.search(rf"(?<![\w.>]){re.escape(symbol)}(?=\(|<|\{{| : | \{{| = )", text):
             faults.append(f"{where}: {file} has no {symbol}")
 
 

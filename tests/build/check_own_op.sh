@@ -8,10 +8,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat >"$work/whole.cpp" <<'END'
 #include "ops/pointwise/pointwise_op.h"
-struct Half : sinter::pointwise::Unary {
+using namespace sinter::pointwise;
+struct Half : Unary<Facts{.saves = Saves::nothing, .flops = 1, .backward_flops = 1}> {
   SINTER_POINTWISE(Half, "half")
-  static constexpr sinter::pointwise::Saves saves = sinter::pointwise::Saves::nothing;
-  static constexpr int flops = 1, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return x / 2; }
   template <class T> SINTER_FN T grad(T dy) const { return dy / 2; }
 };
@@ -33,9 +32,9 @@ refused() {
   fi
 }
 refused '/SINTER_POINTWISE/d' 'lacks its names and fields'
-refused 's/ : sinter::pointwise::Unary//' 'lacks `arity`'
-refused '/Saves saves/d' 'lacks `saves`'
-refused '/flops = 1/d' 'lacks its cost'
+refused 's/ : Unary<.*> {/ {/' 'lacks `arity`'
+refused 's/.saves = Saves::nothing, //' 'lacks `saves`'
+refused 's/, .flops = 1//' 'lacks its cost'
 refused '/ forward(/d' 'lacks `forward`'
 refused '/ grad(/d' 'lacks `grad`'
 refused 's/grad(T dy)/grad(T dy, T x)/' 'lacks `grad`'

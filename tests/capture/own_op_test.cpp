@@ -9,31 +9,29 @@
 namespace sinter::capture {
 namespace {
 
-struct OwnSoftsign : pointwise::Unary {
+struct OwnSoftsign : pointwise::Unary<pointwise::Facts{
+                         .saves = pointwise::Saves::output, .flops = 3, .backward_flops = 3}> {
   SINTER_POINTWISE(OwnSoftsign, "own_softsign")
-  static constexpr pointwise::Saves saves = pointwise::Saves::output;
-  static constexpr int flops = 3, backward_flops = 3;
   template <class T> SINTER_FN T forward(T x) const { return x / (T(1) + (x < 0 ? -x : x)); }
   template <class T> SINTER_FN T grad(T dy, T y) const {
     const T slope = T(1) - (y < 0 ? -y : y);
     return dy * slope * slope;
   }
 };
-template <class Number> struct OwnShiftOf : pointwise::Unary {
+template <class Number>
+struct OwnShiftOf : pointwise::Unary<pointwise::Facts{
+                        .saves = pointwise::Saves::nothing, .flops = 1, .backward_flops = 0}> {
   Number by = Number(0);
   SINTER_POINTWISE(OwnShiftOf, "own_shift", by)
   static constexpr auto number() { return &OwnShiftOf::by; }
-  static constexpr pointwise::Saves saves = pointwise::Saves::nothing;
-  static constexpr int flops = 1, backward_flops = 0;
   template <class T> SINTER_FN T forward(T x) const { return x + T(by); }
   template <class T> SINTER_FN T grad(T dy) const { return dy; }
 };
 // Two attributes: a step of a chain has room for one.
-struct OwnLine : pointwise::Unary {
+struct OwnLine : pointwise::Unary<pointwise::Facts{
+                     .saves = pointwise::Saves::nothing, .flops = 2, .backward_flops = 1}> {
   double slope = 1, offset = 0;
   SINTER_POINTWISE(OwnLine, "own_line", slope, offset)
-  static constexpr pointwise::Saves saves = pointwise::Saves::nothing;
-  static constexpr int flops = 2, backward_flops = 1;
   template <class T> SINTER_FN T forward(T x) const { return x * T(slope) + T(offset); }
   template <class T> SINTER_FN T grad(T dy) const { return dy * T(slope); }
 };

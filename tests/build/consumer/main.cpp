@@ -6,10 +6,9 @@
 
 #include "core/error.h"
 
-struct Softsign : sinter::pointwise::Unary {
+struct Softsign : sinter::pointwise::Unary<sinter::pointwise::Facts{
+                      .saves = sinter::pointwise::Saves::output, .flops = 3, .backward_flops = 3}> {
   SINTER_POINTWISE(Softsign, "softsign")
-  static constexpr sinter::pointwise::Saves saves = sinter::pointwise::Saves::output;
-  static constexpr int flops = 3, backward_flops = 3;
   template <class T> SINTER_FN T forward(T x) const { return x / (T(1) + (x < 0 ? -x : x)); }
   template <class T> SINTER_FN T grad(T dy, T y) const {
     const T slope = T(1) - (y < 0 ? -y : y);
