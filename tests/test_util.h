@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <source_location>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -101,17 +102,22 @@ inline std::string message_of(
   return "";
 }
 
-inline void expect_facts(const std::string& text, const std::vector<std::string>& facts) {
+// `text` must hold every fact; a failure is reported where the caller stands.
+inline void expect_facts(const std::string& text, const std::vector<std::string>& facts,
+    std::source_location where = std::source_location::current()) {
   for (const std::string& fact : facts)
-    EXPECT_NE(text.find(fact), std::string::npos) << "no \"" << fact << "\" in\n" << text;
+    if (text.find(fact) == text.npos)
+      ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line()))
+          << "no \"" << fact << "\" in\n"
+          << text;
 }
 
 // f must throw an Error of this kind whose what() holds every fact.
-inline void expect_error(
-    Error::Kind kind, const std::vector<std::string>& facts, const std::function<void()>& f) {
+inline void expect_error(Error::Kind kind, const std::vector<std::string>& facts,
+    const std::function<void()>& f, std::source_location where = std::source_location::current()) {
   const std::string message = message_of(f, kind);
   EXPECT_NE(message, "") << "no error";
-  expect_facts(message, facts);
+  expect_facts(message, facts, where);
 }
 
 // Where the real MNIST is, for tests that want it.

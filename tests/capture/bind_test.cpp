@@ -3,13 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "capture/executor.h"
 #include "capture/rules.h"
 #include "tests/capture/recorded.h"
 #include "tests/closeness.h"
+#include "tests/test_util.h"
 
 namespace sinter::capture {
 namespace {
@@ -24,21 +23,7 @@ void expect_same_bits(const Tensor& a, const Tensor& b) {
 // Parsed from its text: no memory, no code of the model.
 Graph saved(const Graph& graph) { return parse(dump(graph), "F"); }
 
-Error error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no error";
-  return Error(Error::Kind::internal, "");
-}
-void expect_parts(const Error& error, Error::Kind kind, const std::vector<std::string>& parts) {
-  EXPECT_EQ(error.kind(), kind) << error.what();
-  for (const std::string& part : parts)
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-        << "wanted: " << part << "\nfound: " << error.what();
-}
+using test::expect_error;
 
 TEST(GraphBind, SavedForwardPassGivesTheNumbersOfTheModel) {
   for (const bool bias : {true, false}) {
@@ -132,8 +117,8 @@ TEST(GraphBind, ParametersOfOneStorageAreJoinedAgain) {
   const std::string updates =
       std::string(kJoined).replace(std::string(kJoined).find("output"), 0, "accumulate(%1, %2)\n");
   const auto find = [&](const std::string& name) { return name == "gate" ? copy(gate) : copy(up); };
-  expect_parts(error_of([&] { bind(parse(updates, "F"), find); }), Error::Kind::state,
-      {"cannot bind", "gate", "up", "one storage"});
+  expect_error(Error::Kind::state, {"cannot bind", "gate", "up", "one storage"},
+      [&] { bind(parse(updates, "F"), find); });
 }
 
 // A gated unit in f64 with its gradients, and a chain of pointwise ops behind it: views, shared
@@ -150,8 +135,7 @@ TEST(GraphBind, SavedFusedGatedUnitGivesTheNumbersOfTheFusedGraph) {
   const Graph recorded = recording.finish({y, gate.autograd().grad, up.autograd().grad}, {});
   const Graph fused = rewrite(recorded, RuleSet("all,-gated_linear"), Device::Type::cpu).graph;
   const std::string text = dump(fused);
-  for (const char* op : {"merge_linear(", "glu(", "glu_backward(", "pointwise_chain("})
-    EXPECT_NE(text.find(op), std::string::npos) << op << " in\n" << text;
+  test::expect_facts(text, {"merge_linear(", "glu(", "glu_backward(", "pointwise_chain("});
   Executor direct(fused), loaded(bind(saved(fused), [&](const std::string& name) {
     return copy(detach(name == "up_proj.weight" ? up : gate));
   }));
@@ -168,19 +152,21 @@ TEST(GraphBind, SaysAllThatDoesNotFit) {
            : name == "2.bias" ? Tensor()
                               : mlp.find(name);
   };
-  expect_parts(error_of([&] { bind(graph, find); }), Error::Kind::checkpoint,
+  expect_error(Error::Kind::checkpoint,
       {"1 missing, 1 of another shape", "missing 2.bias f32[3]",
-          "shape 0.weight: found f32[5, 7], graph f32[5, 6]"});
+          "shape 0.weight: found f32[5, 7], graph f32[5, 6]"},
+      [&] { bind(graph, find); });
   const auto f64 = [&](const std::string& name) { return cast(mlp.find(name), DType::f64); };
-  expect_parts(error_of([&] { bind(graph, f64); }), Error::Kind::checkpoint,
-      {"0 missing, 4 of another", "found f64[5, 6]"});
+  expect_error(Error::Kind::checkpoint, {"0 missing, 4 of another", "found f64[5, 6]"},
+      [&] { bind(graph, f64); });
   std::string many = "sinter-graph 1\n";
   for (int i = 0; i < 13; ++i) many += cat("%", i, " = param \"p", i, "\" f32[2]\n");
   for (int i = 0; i < 13; ++i) many += cat("%", 20 + i, " = exp(%", i, ") f32[2]\n");
-  const Error error = error_of(
-      [&] { bind(parse(many + "output\n", "F"), [](const std::string&) { return Tensor(); }); });
-  expect_parts(error, Error::Kind::checkpoint, {"13 missing", "missing p9 f32[2]", "and 3 more"});
-  EXPECT_EQ(error.message().find("p10"), std::string::npos);
+  const std::string error = test::message_of(
+      [&] { bind(parse(many + "output\n", "F"), [](const std::string&) { return Tensor(); }); },
+      Error::Kind::checkpoint);
+  test::expect_facts(error, {"13 missing", "missing p9 f32[2]", "and 3 more"});
+  EXPECT_EQ(error.find("p10"), error.npos);
 }
 
 TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
@@ -190,11 +176,10 @@ TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
         "F");
   };
   EXPECT_NO_THROW(check_forward(forward("f32[1, 6]", "f32[1, 6]"), "F"));
-  const auto refused = [](const Graph& graph, const std::vector<std::string>& parts) {
-    const Error error = error_of([&] { check_forward(graph, "F"); });
-    expect_parts(error, Error::Kind::data,
-        {"graph: not for predict: F; ", "dump() of the graph of a prediction"});
-    expect_parts(error, Error::Kind::data, parts);
+  const auto refused = [](const Graph& graph, std::vector<std::string> facts) {
+    facts.insert(
+        facts.end(), {"graph: not for predict: F; ", "dump() of the graph of a prediction"});
+    expect_error(Error::Kind::data, facts, [&] { check_forward(graph, "F"); });
   };
   refused(saved(SmallMlp().training_graph()), {"it changes 13 tensors in place"});
   refused(rewrite(SmallMlp().training_graph(), RuleSet("all"), Device::Type::cpu).graph,
@@ -212,18 +197,14 @@ TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
 }
 
 TEST(GraphBind, LoadReadsAFileAndNamesIt) {
-  const std::string file =
-      (std::filesystem::temp_directory_path() / cat("sinter_graph_", ::getpid(), ".txt")).string();
-  std::ofstream(file) << kJoined;
+  const test::TempDir dir;
+  const std::string file = dir.write("graph.txt", std::string(kJoined));
   EXPECT_EQ(dump(load(file)), kJoined);
-  std::ofstream(file) << "sinter-graph 1\n%0 = relu(%1) f32[2]\n";
-  expect_parts(
-      error_of([&] { load(file); }), Error::Kind::data, {"undefined value", file + " line 2"});
-  std::filesystem::remove(file);
-  expect_parts(
-      error_of([&] { load(file); }), Error::Kind::data, {"cannot read", file, "No such file"});
-  expect_parts(error_of([&] { load(std::filesystem::temp_directory_path().string()); }),
-      Error::Kind::data, {"cannot read"});
+  dir.write("graph.txt", std::string("sinter-graph 1\n%0 = relu(%1) f32[2]\n"));
+  expect_error(Error::Kind::data, {"undefined value", file + " line 2"}, [&] { load(file); });
+  expect_error(
+      Error::Kind::data, {"cannot read", "none", "No such file"}, [&] { load(dir.file("none")); });
+  expect_error(Error::Kind::data, {"cannot read"}, [&] { load(dir.path()); });
 }
 
 }  // namespace

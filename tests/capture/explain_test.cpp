@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/capture/recorded.h"
+#include "tests/test_util.h"
 
 namespace sinter::capture {
 namespace {
@@ -17,9 +18,7 @@ Captured captured(const Graph& recorded, const RuleSet& rules) {
   return c;
 }
 void expect_line(const std::string& text, const std::string& line) {
-  EXPECT_NE(("\n" + text).find("\n" + line + "\n"), std::string::npos)
-      << "wanted: " << line << "\nfound:\n"
-      << text;
+  test::expect_facts(("\n" + text), {"\n" + line + "\n"});
 }
 
 TEST(Explain, NamesGroupsByTheNumbersOfTheRecordedGraph) {
@@ -60,14 +59,11 @@ TEST(Explain, NearMissNamesTheRuleAndTheReader) {
   const RuleSet all("all");
   const std::string text = explain(captured(recorded, all), all);
   const std::string numbers = dump(recorded);
-  EXPECT_NE(numbers.find("%9 = linear(%8, %4, %5)"), std::string::npos) << numbers;
-  EXPECT_NE(
-      text.find(
-          "miss     %10 log_softmax, %13 nll, %14 nll_backward, %15 log_softmax_backward     rule "
-          "softmax_xent: what log_softmax gives is also read by %11 = exp(%10) f32[4, 3]     "
-          "would save 3 launches\n         to fuse: let no other op read %10\n"),
-      std::string::npos)
-      << text << numbers;
+  test::expect_facts(numbers, {"%9 = linear(%8, %4, %5)"});
+  test::expect_facts(text,
+      {"miss     %10 log_softmax, %13 nll, %14 nll_backward, %15 log_softmax_backward     rule "
+       "softmax_xent: what log_softmax gives is also read by %11 = exp(%10) f32[4, 3]     "
+       "would save 3 launches\n         to fuse: let no other op read %10\n"});
 }
 
 TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
@@ -98,8 +94,7 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
   c.fused.groups[0].choice.note = "the machine is too busy to decide";
   const std::string busy = explain(c, rules, {&rule, 1});
-  EXPECT_NE(busy.find("linear + relu 12.3; the machine is too busy to decide\n"), std::string::npos)
-      << busy;
+  test::expect_facts(busy, {"linear + relu 12.3; the machine is too busy to decide\n"});
 }
 
 TEST(Explain, PredictsEachGroupUnderTheCeiling) {
@@ -115,10 +110,8 @@ TEST(Explain, PredictsEachGroupUnderTheCeiling) {
                         c.recorded.cost(c.recorded.nodes[1]).bytes();
   EXPECT_EQ(parts - bytes, c.fused.groups[0].bytes_saved);
   const std::string text = explain(c, rules, capture::rules(), ceiling);
-  EXPECT_NE(text.find(fmt::format(
-                "   predicted {:.1f} us, unfused {:.1f}\n", us(1, bytes), us(2, parts))),
-      std::string::npos)
-      << text;
+  test::expect_facts(
+      text, {fmt::format("   predicted {:.1f} us, unfused {:.1f}\n", us(1, bytes), us(2, parts))});
 }
 
 }  // namespace

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "capture/explain.h"
+#include "core/device/launch_log.h"
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "ops/optim/update.h"
+#include "ops/product/gemm_library.h"
 #include "ops/shape/gather_batch.h"
 #include "tests/capture/step_util.h"
+#include "tests/test_util.h"
 
 namespace sinter::capture {
 namespace {
@@ -93,7 +96,7 @@ TEST(Ladder, AChainOfRowsIsAsLongAsABlockHasMemoryFor) {
     const std::string misses = misses_of(r, "row_chain");
     EXPECT_EQ(std::ranges::count(misses, '\n'), std::ssize(net.told)) << misses;
     for (const std::string& what : net.told)
-      EXPECT_NE(misses.find("weights and 16 rows of " + what), misses.npos) << misses;
+      test::expect_facts(misses, {"weights and 16 rows of " + what});
     EXPECT_EQ(misses.find("at most 232448 bytes") == misses.npos, net.told.empty());
   }
 }
@@ -128,10 +131,9 @@ TEST(Ladder, TheHeadWithoutAnActivationBeforeIt) {
 
 TEST(Ladder, TheHeadSaysWhatForbidsIt) {
   const Recorded many({.sizes = {20, 16, 65}});
-  EXPECT_NE(misses_of(many.with("all"), "classifier_head")
-                .find("there are 65 classes; at most 64 classes; to fuse: keep to what the kernel "
-                      "takes: at most 64 classes\n"),
-      std::string::npos);
+  test::expect_facts(misses_of(many.with("all"), "classifier_head"),
+      {"there are 65 classes; at most 64 classes; to fuse: keep to what the kernel "
+       "takes: at most 64 classes\n"});
 
   Training training({.sizes = {20, 16, 10}});
   const Recorded kept({.sizes = {20, 16, 10}}, [&](const Tensors& in) {
@@ -141,15 +143,14 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
     training.optimizer->step(losses);
     return Tensors{losses, logits};
   });
-  EXPECT_NE(misses_of(kept.with("all"), "classifier_head")
-                .find("what linear gives is also read by a result of the step"),
-      std::string::npos);
+  test::expect_facts(misses_of(kept.with("all"), "classifier_head"),
+      {"what linear gives is also read by a result of the step"});
 
   Training on_cpu({.sizes = {20, 16, 10}});
   Step step(on_cpu.function(), on_cpu.step_options());
   for (int i = 0; i < 2; ++i) step(batch_of(on_cpu.options, 8, 1));
   const std::string text = explain(*step.captured(), RuleSet(), rules());
-  EXPECT_NE(text.find("off      rule classifier_head: no cpu kernel\n"), std::string::npos) << text;
+  test::expect_facts(text, {"off      rule classifier_head: no cpu kernel\n"});
 }
 
 // Nothing may read the old weight after its update has moved, and nothing the gradient that is no
@@ -158,7 +159,7 @@ TEST(Ladder, UpdatesStayWhereTheirWeightIsReadLater) {
   const Recorded clipped({.sizes = {20, 16, 12, 10}, .clip = 1});
   const Rewriter r = clipped.with("all");
   EXPECT_EQ(ops_of(r.graph).find("weight_grad_update"), std::string::npos);
-  EXPECT_NE(misses_of(r, "weight_grad_update").find("is also read by"), std::string::npos);
+  test::expect_facts(misses_of(r, "weight_grad_update"), {"is also read by"});
 }
 
 TEST(Ladder, ABatchThatIsDrawnInTheStep) {
@@ -176,6 +177,33 @@ TEST(Ladder, ABatchThatIsDrawnInTheStep) {
   EXPECT_EQ(recorded.nodes.size(), 26u);
   EXPECT_EQ(ops_of(rewrite(recorded, RuleSet("all"), Device::Type::simt).graph),
       "gather_batch row_chain weight_grad_update");
+}
+
+// The kernels of a replay in TF32, of which no other product is left.
+std::vector<std::string> kernels_in_tf32(const std::vector<int64_t>& sizes, const char* rules) {
+  set_allow_tf32(true);
+  const TrainOptions options{.sizes = sizes, .device = kSimt};
+  Training training(options);
+  Step step(training.function(), training.step_options(rules));
+  const Tensors batch = batch_of(options, 8, 1);
+  for (int i = 0; i < 2; ++i) step(batch);
+  const LaunchLog log;
+  step(batch);
+  set_allow_tf32(false);
+  std::vector<std::string> names;
+  for (const LaunchShape& launch : log.launches()) {
+    names.emplace_back(launch.kernel);
+    test::expect_facts(names.back(), {"_mma_"});
+  }
+  return names;
+}
+TEST(LadderSimt, TheKernelsInTf32RunOnTensorCores) {
+  const std::vector<std::string> five = kernels_in_tf32({20, 16, 12, 10}, "all,-row_chain"),
+                                 three = kernels_in_tf32({784, 256, 128, 10}, "all");
+  ASSERT_EQ(five.size(), 5u);
+  EXPECT_TRUE(five[2].starts_with("classifier_head_mma_16<float")) << five[2];
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_TRUE(three[1].starts_with("row_chain_mma_16<float")) << three[1];
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Note [What a replay promises] of capture/step.h, a test per sentence: whatever the caller does
-// between calls, a Step gives what its function gives, or refuses by name.
+// Note [What a replay promises] of capture/step.h: whatever the caller does between calls, a Step
+// gives what its function gives, or refuses by name. Here is what the random sequences of
+// call_sequence_test.cpp do not come to; they have the rest.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -116,31 +117,6 @@ TEST(Promises, AStepThatClearsGradientsItselfKeepsReplaying) {
   EXPECT_EQ(step.stats().replays, 6);
 }
 
-TEST(Promises, GradientsOfInputsAreDelivered) {
-  for (const Device device : kBoth) {
-    const Tensor w = random_leaf({3, 4}, 1, device);
-    const auto f = [&](const Tensors& in) {
-      backward(mul(in[0], w));
-      return Tensors{};
-    };
-    Step step(f, following({w}));
-    Tensor x = random_leaf({3, 4}, 2, device);
-    for (uint64_t i = 0; i < 6; ++i) {
-      if (i != 3) x = random_leaf({3, 4}, 10 + i, device);  // call 3 finds the gradient of call 2
-      const Tensor twin = x.to(device).set_requires_grad(true);
-      twin.autograd().grad = x.grad().defined() ? copy(x.grad()) : Tensor();
-      clear_gradient(w);
-      step({x});
-      const Numbers got = numbers(x.grad());
-      clear_gradient(w);
-      f({twin});
-      EXPECT_EQ(got, numbers(twin.grad())) << "call " << i << " on " << device.str();
-      EXPECT_FALSE(got.empty());
-    }
-    EXPECT_GE(step.stats().replays, 2);
-  }
-}
-
 TEST(Promises, GradientsOfTensorsThatAreNotListedAreDelivered) {
   const Backward eager(kCpu), captured(kCpu);
   Step step(captured);
@@ -187,6 +163,7 @@ TEST(Promises, AGradientThatARuleTookIsNotAddedTo) {
     step(in);
   }
   ASSERT_EQ(step.stats().replays, 1);
+  expect_refused({"weight_grad_update"}, [&] { training.net.parameters()[0].grad(); });
   for (int i = 0; i < 2; ++i) expect_refused({"weight_grad_update", "hint"}, [&] { step(in); });
   training.optimizer->zero_grad();
   step(in);
@@ -363,20 +340,6 @@ TEST(Promises, AResultThatBackwardNeedsIsNotOverwrittenUnseen) {
 
 // ---- inputs
 
-TEST(Promises, EqualInputsAndThenDifferentOnes) {
-  for (const Device device : kBoth) {
-    const auto f = [](const Tensors& in) { return Tensors{sub(in[0], scale(in[1], 0.5))}; };
-    Step step(f);
-    const Tensor x = random_tensor({3, 4}, 1, device), y = random_tensor({3, 4}, 2, device);
-    const std::vector<Tensors> calls{{x, x}, {x, y}, {y, x}, {y, y}};
-    for (int round = 0; round < 3; ++round) {
-      for (const int c : {0, 0, 1, 2, 3, 1})
-        EXPECT_EQ(numbers(step(calls[c])[0]), numbers(f(calls[c])[0])) << round << " " << c;
-    }
-    EXPECT_EQ(step.stats().captures, 2);
-  }
-}
-
 TEST(Promises, InputsMayOverlapInOneStorage) {
   for (const Device device : kBoth) {
     const Tensor sequence = random_tensor({40, 3}, 1, device);
@@ -387,8 +350,7 @@ TEST(Promises, InputsMayOverlapInOneStorage) {
       EXPECT_EQ(numbers(step(in)[0]), numbers(f(in)[0])) << "call " << t;
     }
     EXPECT_EQ(step.stats().replays, 4);
-    EXPECT_NE(dump(step.captured()->fused.graph).find("offset=3"), std::string::npos)
-        << dump(step.captured()->fused.graph);
+    test::expect_facts(dump(step.captured()->fused.graph), {"offset=3"});
     const Tensors wider{slice(sequence, 0, 0, 8), slice(sequence, 0, 5, 13)},
         apart{slice(sequence, 0, 0, 8), slice(sequence, 0, 20, 28)};
     for (int i = 0; i < 4; ++i) {
@@ -439,25 +401,6 @@ TEST(Promises, AnInputThatSharesMemoryWithWhatTheStepWritesIsRefused) {
   expect_refused({"input 0", "changes", "copy"}, [&] { step({total}); });
 }
 
-TEST(Promises, AResultMayBeTheNextInput) {
-  for (const Device device : kBoth) {
-    const Tensor w1 = random_tensor({8, 8}, 1, device), w2 = random_tensor({8, 8}, 2, device), bias;
-    const auto f = [&](const Tensors& in) {
-      const NoGrad no_grad;
-      return Tensors{add(relu(linear(relu(linear(in[0], w1, bias)), w2, bias)), in[0])};
-    };
-    Step step(f);
-    Tensor eager = random_tensor({5, 8}, 3, device), captured = eager;
-    for (int i = 0; i < 6; ++i) {
-      eager = f({eager})[0];
-      captured = step({captured})[0];
-      EXPECT_TRUE(test::close(captured, eager, {.of_largest = 1e-12}))
-          << "call " << i << " on " << device.str();
-    }
-    EXPECT_EQ(step.stats().replays, 4);
-  }
-}
-
 TEST(Promises, AReplayThatWritesItsInputBumpsItsVersion) {
   for (const Device device : kBoth) {
     Step step([](const Tensors& in) {
@@ -488,15 +431,6 @@ TEST(Promises, AResultOfTheStepThatItWouldWriteIsRefusedAsInput) {
   expect_refused({"input 0", "result of this step", "copy"}, [&] { step({y, one}); });
 }
 
-TEST(Promises, InputsChangedInPlaceBetweenCallsAreReadAnew) {
-  const Tensor x = Tensor::zeros({4}, DType::f64), one = Tensor::ones({4}, DType::f64);
-  Step step([](const Tensors& in) { return Tensors{scale(in[0], 2)}; });
-  for (int i = 1; i <= 5; ++i) {
-    accumulate(x, one);
-    EXPECT_EQ(numbers(step({x})[0]), Numbers(4, 2.0 * i));
-  }
-}
-
 TEST(Promises, AnInputInsideTheCallersTapeIsRefused) {
   const Tensor w = random_leaf({3}, 1), x = random_tensor({3}, 2);
   Step step([](const Tensors& in) {
@@ -508,59 +442,7 @@ TEST(Promises, AnInputInsideTheCallersTapeIsRefused) {
   clear_tape();
 }
 
-TEST(Promises, TheTrainingFlagBelongsToTheKey) {
-  manual_seed(3);
-  Training training({.sizes = {20, 16, 10}, .dropout = 0.5});
-  const auto f = [&](const Tensors& in) {
-    const NoGrad no_grad;
-    return Tensors{training.net(in[0])};
-  };
-  Step step(f);
-  const Tensors in{batch_of(training.options, 4, 1)[0]};
-  for (int i = 0; i < 4; ++i) step(in);
-  training.net.eval();
-  for (int i = 0; i < 4; ++i)
-    EXPECT_TRUE(test::close(step(in)[0], f(in)[0], {.of_largest = 1e-6})) << "evaluation " << i;
-  training.net.train();
-  const Tensor drawn = copy(step(in)[0]);
-  EXPECT_TRUE(test::apart(step(in)[0], drawn, {.of_largest = 0.01})) << "dropout acts again";
-  EXPECT_EQ(step.stats().captures, 2) << "the first key is there still";
-}
-
 // ---- parameters and the closure
-
-TEST(Promises, OneModelUnderTwoSteps) {
-  const TrainOptions options{.sizes = {6, 5, 3}, .optimizer = "sgd", .dtype = DType::f64};
-  Training eager(options), captured(options);
-  const auto gradients = [](Training& t) {
-    return [&t](const Tensors& in) {
-      Tensor losses = cross_entropy(t.net(in[0]), in[1]);
-      backward(losses);
-      return Tensors{losses};
-    };
-  };
-  Step train(captured.function(), captured.step_options("all,-weight_grad_update")),
-      add(gradients(captured), captured.step_options());
-  for (uint64_t i = 0; i < 12; ++i) {
-    const Tensors in = batch_of(options, 4, i);
-    if (i % 3 == 0) {
-      eager(in);
-      train(in);
-    } else {
-      gradients(eager)(in);
-      add(in);
-    }
-    for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-      EXPECT_TRUE(test::close(
-          captured.net.parameters()[p], eager.net.parameters()[p], {.of_largest = 1e-9}))
-          << "call " << i;
-      EXPECT_TRUE(test::close(captured.net.parameters()[p].grad(), eager.net.parameters()[p].grad(),
-          {.of_largest = 1e-9}))
-          << "call " << i;
-    }
-  }
-  EXPECT_GE(add.stats().replays, 4);
-}
 
 TEST(Promises, AParameterReplacedBetweenCallsIsFollowed) {
   Tensor w = random_leaf({3, 4}, 1);
@@ -645,31 +527,6 @@ TEST(Promises, WritesOfTheHostInsideAStepAreRefused) {
 
 // ---- random numbers
 
-TEST(Promises, RandomOpsAdvanceAtEveryCallAsInEager) {
-  for (const Device device : kBoth) {
-    const auto f = [](const Tensors& in) { return Tensors{dropout(dropout(in[0], 0.5), 0.25)}; };
-    const Tensor x = Tensor::ones({5, 40}, DType::f64, device);
-    const auto run = [&](const std::function<Tensors(const Tensors&)>& call) {
-      manual_seed(5);
-      std::vector<Numbers> all;
-      all.push_back(
-          numbers(dropout(x, 0.5)));  // a draw before the first call, and one between calls
-      for (int i = 0; i < 6; ++i) {
-        all.push_back(numbers(call({x})[0]));
-        if (i % 2) all.push_back(numbers(dropout(x, 0.5)));
-      }
-      return all;
-    };
-    Step step(f);
-    const auto eager = run(f), captured = run([&](const Tensors& in) { return step(in); });
-    EXPECT_EQ(captured, eager) << device.str();
-    for (size_t i = 1; i < eager.size(); ++i) EXPECT_NE(captured[i], captured[i - 1]);
-    EXPECT_EQ(step.stats().replays, 4);
-    EXPECT_EQ(run([&](const Tensors& in) { return step(in); }), eager)
-        << "from the same state again";
-  }
-}
-
 TEST(Promises, TheFirstRowOfTheBatchBelongsToTheKey) {
   for (const Device device : kBoth) {
     const auto f = [](const Tensors& in) { return Tensors{dropout(in[0], 0.5)}; };
@@ -702,45 +559,6 @@ TEST(Promises, AFirstRowThatTheFunctionSetsHoldsInsideIt) {
     EXPECT_EQ(first_row(), 0) << "call " << i;
   }
   EXPECT_EQ(step.stats().replays, 2);
-}
-
-TEST(Promises, RandomOpsAdvanceWithAnOptimizerInTheStepToo) {
-  for (const Device device : kBoth) {
-    const TrainOptions options{.sizes = {12, 10, 3},
-        .optimizer = "sgd",
-        .dropout = 0.5,
-        .dtype = DType::f64,
-        .device = device};
-    Training eager(options), captured(options);
-    const auto micro = [](Training& t) {
-      return [&t](const Tensors& in) {
-        const Tensor losses = cross_entropy(t.net(in[0]), in[1]);
-        backward(losses);
-        return Tensors{losses};
-      };
-    };
-    Step train(captured.function(), captured.step_options("all,-weight_grad_update")),
-        add(micro(captured), captured.step_options());
-    const auto run = [&](Training& t, const std::function<Tensors(const Tensors&)>& whole,
-                         const std::function<Tensors(const Tensors&)>& part) {
-      manual_seed(5);
-      std::vector<Tensor> losses;
-      for (uint64_t i = 0; i < 15; ++i) {
-        const Tensors in = batch_of(options, 4, i);
-        losses.push_back(copy((i % 5 < 2 ? whole : part)(in)[0]));
-        if (i % 5 == 4) t.optimizer->step();
-        if (i % 5 == 4) t.optimizer->zero_grad();
-      }
-      return losses;
-    };
-    const auto wanted = run(eager, eager.function(), micro(eager));
-    const auto got = run(
-        captured, [&](const Tensors& in) { return train(in); },
-        [&](const Tensors& in) { return add(in); });
-    for (size_t i = 0; i < wanted.size(); ++i)
-      EXPECT_TRUE(test::close(got[i], wanted[i], {.of_largest = 1e-9}))
-          << "call " << i << device.str();
-  }
 }
 
 // ---- nesting, threads, anomaly mode
@@ -863,7 +681,9 @@ TEST(Promises, RecordingsThatKeepDifferingSayItEachTime) {
   Step step([&](const Tensors& in) { return Tensors{scale(in[0], factor *= 2)}; });
   step({Tensor::ones({2})});
   for (int i = 0; i < 3; ++i)
-    expect_refused({"different graphs", "factor"}, [&] { step({Tensor::ones({2})}); });
+    expect_refused({"different graphs", "op 0, scale f32[2], forward: factor is ",
+                       " in the first recording, ", " in the second"},
+        [&] { step({Tensor::ones({2})}); });
 }
 
 TEST(Promises, AStepIsNotResetWhileItIsCalled) {
@@ -926,8 +746,7 @@ TEST(Promises, BackwardThroughOpsBeforeTheStepIsRefused) {
     return Tensors{};
   });
   const std::string message = test::message_of([&] { step({}); }, Error::Kind::state);
-  EXPECT_NE(message.find("which ran before the step began"), std::string::npos) << message;
-  EXPECT_NE(message.find("hint:"), std::string::npos) << message;
+  test::expect_facts(message, {"which ran before the step began", "hint:"});
   EXPECT_FALSE(w.grad().defined());
   backward(loss);  // outside it may
   EXPECT_TRUE(w.grad().defined());

@@ -8,10 +8,6 @@
 #include "core/allocator.h"
 #include "core/context.h"
 #include "core/device/launch_log.h"
-#include "nn/batch_norm.h"
-#include "nn/linear.h"
-#include "nn/pool.h"
-#include "nn/sequential.h"
 #include "ops/ops.h"
 #include "profiler/session.h"
 #include "tests/capture/step_util.h"
@@ -302,32 +298,6 @@ TEST(Recheck, LeavesNoTraceInTraining) { check_settings(kCpu); }
 TEST(RecheckSimt, LeavesNoTraceInTraining) { check_settings(kSimt); }
 using RecheckGpu = test::GpuTest;
 TEST_F(RecheckGpu, LeavesNoTraceInTraining) { check_settings(test::kCuda); }
-
-TEST(Recheck, LeavesRunningStatisticsAlone) {
-  const auto train = [](int64_t every) {
-    nn::Sequential net{nn::BatchNorm2d(2), nn::MaxPool2d(2), nn::Flatten(), nn::Linear(12, 4)};
-    net.init_parameters(3);
-    nn::Adam optimizer(net.named_parameters(), {.lr = 0.01});
-    Step step(
-        [&](const Tensors& in) {
-          optimizer.zero_grad();
-          const Tensor losses = cross_entropy(net(in[0]), in[1]);
-          backward(losses);
-          optimizer.step(losses);
-          return Tensors{losses};
-        },
-        {.parameters = nn::parameter_visitor(net), .recheck_every = every});
-    std::vector<double> all;
-    for (uint64_t i = 0; i < 6; ++i)
-      step({cast(sample_tensor({5, 2, 6, 5}, i), DType::f32), sample_labels(5, 4, i)});
-    for (const auto& [_, tensor] : net.state_dict()) {
-      for (const double v : tensor.to_vector<double>()) all.push_back(v);
-    }
-    EXPECT_EQ(step.stats().rechecks, every ? 4 : 0);
-    return all;
-  };
-  EXPECT_TRUE(test::close(train(1), train(0), {}));
-}
 
 TEST(Recheck, LeavesWhatAutogradKnowsAlone) {
   Tensor w = Tensor::ones({2}).set_requires_grad(true), x = Tensor::ones({2});

@@ -104,32 +104,6 @@ TEST(Rewrite, AnEmptySliceOfAResultIsReplayed) {
       {f32_sample({4, 3}, 1)});
 }
 
-TEST(Rewrite, AnEmptyBatchTrainsAsInEager) {
-  for (const char* optimizer : {"adam", "sgd"}) {
-    for (const double clip : {0.0, 1.0}) {
-      for (const char* activation : {"relu", "gelu"}) {
-        const TrainOptions options{.sizes = {20, 16, 10},
-            .activation = activation,
-            .optimizer = optimizer,
-            .dropout = 0.1,
-            .clip = clip};
-        Training eager(options), fused(options);
-        Step step(fused.function(), fused.step_options());
-        for (int i = 0; i < 4; ++i) {
-          const Tensors in = batch_of(options, 0, 1);
-          EXPECT_EQ(eager(in)[0].numel(), 0);
-          EXPECT_EQ(step(in)[0].numel(), 0);
-        }
-        EXPECT_EQ(step.stats().replays, 2);
-        for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-          expect_same_bits(fused.net.parameters()[p], eager.net.parameters()[p],
-              cat(optimizer, " parameter ", p));
-        }
-      }
-    }
-  }
-}
-
 // ---- C2: a fused op reads nothing that its own group made
 
 TEST(Rewrite, AChainDoesNotReadAViewOfItsOwnResult) {
@@ -141,8 +115,7 @@ TEST(Rewrite, AChainDoesNotReadAViewOfItsOwnResult) {
       },
       {x});
   EXPECT_EQ(r.ops, "exp sub");
-  EXPECT_NE(r.misses.find("pointwise_chain: "), std::string::npos) << r.misses;
-  EXPECT_NE(r.misses.find("is a view of what exp"), std::string::npos) << r.misses;
+  test::expect_facts(r.misses, {"pointwise_chain: ", "is a view of what exp"});
   // The part before the view is still one launch.
   const Replayed longer = expect_replay_is_eager(
       [](const Tensors& in) {
@@ -181,11 +154,8 @@ TEST(Rewrite, ABf16ProductBesideABiasGradientStaysItsType) {
       },
       in);
   EXPECT_EQ(r.ops, "matmul sum_rows");
-  EXPECT_NE(
-      r.misses.find(
-          "weight_bias_grad: matmul gives bf16[4, 3] cpu, weight_bias_grad makes f32[4, 3] cpu"),
-      std::string::npos)
-      << r.misses;
+  test::expect_facts(r.misses,
+      {"weight_bias_grad: matmul gives bf16[4, 3] cpu, weight_bias_grad makes f32[4, 3] cpu"});
 }
 
 TEST(Rewrite, AWideProductBeforeAnActivationBackwardStaysItsType) {
@@ -201,7 +171,7 @@ TEST(Rewrite, AWideProductBeforeAnActivationBackwardStaysItsType) {
   const Tensors wanted = function({dy, w});
   const Replayed r = replay(function, {dy, w});
   expect_same_bits(r.results[0], wanted[0]);
-  EXPECT_NE(r.misses.find("input_grad_act: "), std::string::npos) << r.misses << r.ops;
+  test::expect_facts(r.misses, {"input_grad_act: "});
 }
 
 // ---- C5, D4: lists of parameters

@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-
 #include "tests/capture/step_util.h"
 #include "tests/counting_new.h"
 #include "tests/test_util.h"
@@ -16,10 +13,6 @@ using test::message_of;
 
 using capture::Captured;
 using capture::Step;
-
-void copy_into(const Tensor& to, const Tensor& from) {
-  std::memcpy(to.raw(), from.raw(), static_cast<size_t>(bytes_of(to)));
-}
 
 const Captured& capture_default(Training& training, Step& step, int64_t rows = 128) {
   const Tensors in = batch_of(training.options, rows, 1);
@@ -53,6 +46,10 @@ TEST_P(Launches, OfTheDefaultStep) {
   EXPECT_EQ(c.recorded.nodes.size(), 25u);
   EXPECT_EQ(c.fused.graph.nodes.size(), GetParam().launches);
   EXPECT_EQ(total_bytes(c.fused.graph), GetParam().bytes);
+  // Of products 2 (2 * 234752 + 34048) for each of 128 rows, of updates 13 or 2 for each of 235146
+  // parameters; the rest is what the ops count for each element.
+  const bool adam = GetParam().optimizer == std::string("adam");
+  EXPECT_EQ(total_flops(c.recorded), adam ? 132177282 : 129590676);
   EXPECT_EQ(total_flops(c.fused.graph), total_flops(c.recorded)) << "fusing changes no FLOP";
 }
 
@@ -79,12 +76,6 @@ TEST(Step, NothingIsKeptForAReluBehindWhichIsADropout) {
   EXPECT_EQ(backwards, 2);
 }
 
-TEST(Step, MomentumCountsAreTheSame) {
-  Training training({.optimizer = "sgd", .momentum = 0.9});
-  Step step(training.function(), training.step_options());
-  EXPECT_EQ(capture_default(training, step).fused.graph.nodes.size(), 9u);
-}
-
 TEST(Step, AReplayAllocatesNothing) {
   Training training;
   Step step(training.function(), training.step_options());
@@ -97,91 +88,6 @@ TEST(Step, AReplayAllocatesNothing) {
   step(other);
   EXPECT_EQ(allocator(kCpu).stats().requests, requests);
   EXPECT_EQ(test::new_calls, calls);
-}
-
-// Per step from equal weights: gradients with weight_grad_update off, weights with it on.
-TEST(Step, GradientsAndWeightsEqualEager) {
-  for (const char* optimizer : {"adam", "sgd"}) {
-    for (const int64_t rows : {1, 17, 97}) {
-      const TrainOptions options{
-          .sizes = {77, 333, 61, 10}, .optimizer = optimizer, .dropout = 0.2};
-      Training eager(options), fused(options), grads(options);
-      Step step(fused.function(), fused.step_options()),
-          grad_step(grads.function(), grads.step_options("all,-weight_grad_update"));
-      for (uint64_t i = 0; i < 4; ++i) {  // the third and fourth replay
-        const Tensors in = batch_of(options, rows, 10 + i);
-        const Tensor counter = copy(rng_state());
-        const auto same_draws = [&] {
-          copy_into(rng_state(), counter);
-          restart_random_ops();
-        };
-        same_draws();
-        const Tensor loss = eager(in)[0];
-        same_draws();
-        EXPECT_TRUE(test::close(step(in)[0], loss, {.of_largest = 1e-5}));
-        same_draws();
-        grad_step(in);
-        for (size_t p = 0; p < eager.net.parameters().size(); ++p) {
-          const Tensor e = eager.net.parameters()[p], f = fused.net.parameters()[p],
-                       g = grads.net.parameters()[p];
-          EXPECT_TRUE(test::close(g.grad(), e.grad(), {.of_largest = 1e-5}))
-              << optimizer << " rows " << rows << " parameter " << p << " step " << i;
-          const double slack = std::string(optimizer) == "adam"
-                                   ? 0.002 / 20
-                                   : 0;  // Adam magnifies the rounding of tiny gradients
-          EXPECT_TRUE(test::close(f, e, {.of_each = 5e-6, .absolute = 5e-6 + slack}))
-              << optimizer << " parameter " << p << " step " << i;
-          copy_into(f, e);
-          copy_into(g, e);  // equal weights for the next step
-        }
-        const auto es = eager.optimizer->state_tensors(), fs = fused.optimizer->state_tensors(),
-                   gs = grads.optimizer->state_tensors();
-        for (size_t s = 0; s < es.size(); ++s) {
-          EXPECT_TRUE(test::close(fs[s].tensor, es[s].tensor, {.of_largest = 1e-5})) << es[s].name;
-          copy_into(fs[s].tensor, es[s].tensor);
-          copy_into(gs[s].tensor, es[s].tensor);
-        }
-      }
-      EXPECT_EQ(step.stats().replays, 2);
-    }
-  }
-}
-
-TEST(Step, FreeRunningInDoubleStaysTogether) {
-  for (const char* optimizer : {"adam", "sgd", "adamw"}) {
-    const TrainOptions options{.sizes = {31, 45, 10},
-        .activation = "gelu",
-        .optimizer = optimizer,
-        .dropout = 0.1,
-        .clip = 1.0,
-        .dtype = DType::f64};
-    std::vector<double> curves[2];
-    for (const bool fused : {false, true}) {
-      manual_seed(3);
-      Training training(options);
-      Step step(training.function(), training.step_options());
-      for (int i = 0; i < 100; ++i) {
-        training.optimizer->set_lr(0.002 * (1 + std::cos(3.14159 * i / 100)));
-        const Tensors in = batch_of(options, 23, 100 + static_cast<uint64_t>(i % 7));
-        restart_random_ops();
-        const Tensor loss = fused ? step(in)[0] : training(in)[0];
-        curves[fused].push_back(mean(loss).item());
-      }
-    }
-    EXPECT_TRUE(test::close(curves[1], curves[0], {.absolute = 1e-8})) << optimizer;
-  }
-}
-
-TEST(Step, TwoFusedRunsAreBitEqual) {
-  std::vector<float> weights[2];
-  for (auto& w : weights) {
-    manual_seed(9);
-    Training training({.dropout = 0.3});
-    Step step(training.function(), training.step_options());
-    for (uint64_t i = 0; i < 6; ++i) step(batch_of(training.options, 64, i));
-    w = training.net.parameters()[0].to_vector<float>();
-  }
-  EXPECT_EQ(weights[0], weights[1]);
 }
 
 TEST(Step, ARaggedBatchHasItsOwnCapture) {
@@ -216,20 +122,8 @@ TEST(Step, AHostReadInsideIsAnError) {
     return out;
   });
   const std::string message = message_of([&] { step(batch_of(training.options, 4, 1)); });
-  EXPECT_NE(message.find("read on the host inside a captured step"), std::string::npos) << message;
+  test::expect_facts(message, {"read on the host inside a captured step"});
   EXPECT_EQ(Tensor::ones({1}).item(), 1) << "and allowed again after the error";
-}
-
-TEST(Step, ABakedNumberIsAnError) {
-  double factor = 1;
-  Step step([&](const Tensors& in) { return Tensors{scale(in[0], factor += 0.5)}; });
-  const Tensors in{Tensor::ones({3, 4})};
-  step(in);
-  const std::string message = message_of([&] { step(in); });
-  EXPECT_NE(message.find("op 0, scale f32[3, 4], forward: factor is 1.5 in the first recording, "
-                         "2 in the second"),
-      std::string::npos)
-      << message;
 }
 
 TEST(Step, ATensorMadeAnewIsAnError) {
@@ -237,7 +131,7 @@ TEST(Step, ATensorMadeAnewIsAnError) {
   const Tensors in{Tensor::ones({3, 4})};
   step(in);
   const std::string message = message_of([&] { step(in); });
-  EXPECT_NE(message.find("no op produced"), std::string::npos) << message;
+  test::expect_facts(message, {"no op produced"});
 }
 
 TEST(Step, ChangedGuardsCaptureAgain) {
@@ -255,26 +149,18 @@ TEST(Step, ChangedGuardsCaptureAgain) {
   parameters.push_back(Tensor::ones({1}));
   step(in);
   ASSERT_EQ(step.stats().misses.size(), 1u);
-  EXPECT_NE(step.stats().misses[0].find("parameter list: one more"), std::string::npos);
+  test::expect_facts(step.stats().misses[0], {"parameter list: one more"});
 
   parameters.back() = Tensor::ones({1});
   step(in);
-  EXPECT_NE(step.stats().misses[1].find("storage address"), std::string::npos);
+  test::expect_facts(step.stats().misses[1], {"storage address"});
 
   parameters.back().set_requires_grad(true);
   step(in);
-  EXPECT_NE(step.stats().misses[2].find("requires_grad"), std::string::npos);
+  test::expect_facts(step.stats().misses[2], {"requires_grad"});
   EXPECT_EQ(step.stats().replays, 1);
   for (int i = 0; i < 3; ++i) step(in);
   EXPECT_EQ(step.stats().replays, 3);
-}
-
-TEST(Step, AGradientThatARuleTookSaysSo) {
-  Training training({.sizes = {20, 16, 10}});
-  Step step(training.function(), training.step_options());
-  for (int i = 0; i < 3; ++i) step(batch_of(training.options, 4, 1));
-  const std::string message = message_of([&] { training.net.parameters()[0].grad(); });
-  EXPECT_NE(message.find("weight_grad_update"), std::string::npos) << message;
 }
 
 TEST(Step, ChoicesOfAnEarlierRunAreTakenNotMeasuredAgain) {
@@ -294,22 +180,6 @@ TEST(Step, ChoicesOfAnEarlierRunAreTakenNotMeasuredAgain) {
       fused.captured()->fused.graph.nodes.size() + static_cast<size_t>(group.launches_saved));
 }
 
-TEST(Step, EvaluationIsCapturedToo) {
-  Training training({.sizes = {20, 16, 10}});
-  training.net.eval();
-  Step step([&](const Tensors& in) {
-    const NoGrad no_grad;
-    return Tensors{training.net(in[0])};
-  });
-  const Tensor x = batch_of(training.options, 9, 1)[0];
-  Tensor logits;
-  for (int i = 0; i < 3; ++i) logits = step({x})[0];
-  EXPECT_EQ(step.stats().replays, 1);
-  EXPECT_EQ(step.captured()->fused.graph.nodes.size(), 2u);
-  const NoGrad no_grad;
-  EXPECT_TRUE(test::close(logits, training.net(x), {.of_largest = 1e-5}));
-}
-
 TEST(RuleSet, ReadsListsFromLeftToRight) {
   EXPECT_TRUE(capture::RuleSet("all").has("linear_act"));
   EXPECT_FALSE(capture::RuleSet("none").has("linear_act"));
@@ -319,8 +189,8 @@ TEST(RuleSet, ReadsListsFromLeftToRight) {
   EXPECT_FALSE(capture::RuleSet("linear_act").has("softmax_xent"));
   EXPECT_TRUE(capture::RuleSet("none,linear_act,-linear_act,linear_act").has("linear_act"));
   const std::string message = message_of([] { capture::RuleSet("all,-linear_atc"); });
-  EXPECT_NE(message.find("nearest is linear_act"), std::string::npos) << message;
-  EXPECT_NE(message_of([] { capture::RuleSet("all,"); }).find("empty item"), std::string::npos);
+  test::expect_facts(message, {"nearest is linear_act"});
+  test::expect_facts(message_of([] { capture::RuleSet("all,"); }), {"empty item"});
 }
 
 }  // namespace
