@@ -163,12 +163,12 @@ void Module::train(bool on) {
   for (Module* module : modules()) module->training_.set(on);
 }
 
-EvalMode::EvalMode(Module& module) : modules_(module.modules()) {
-  for (const Module* m : modules_) was_training_.push_back(m->is_training());
+EvalMode::EvalMode(Module& module) {
+  for (Module* m : module.modules()) was_training_.emplace_back(m, m->is_training());
   module.eval();
 }
 EvalMode::~EvalMode() {
-  for (size_t i = 0; i < modules_.size(); ++i) modules_[i]->training_.set(was_training_[i]);
+  for (const auto& [module, training] : was_training_) module->training_.set(training);
 }
 
 void Module::zero_grad() {
@@ -187,20 +187,14 @@ void Module::to(DType dtype) {
   SINTER_CHECK(is_float(dtype), dtype,
       cat("to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
   Converter convert;
-  std::vector<std::pair<Tensor, Tensor>> done;  // what is tied stays so
   for (Module* module : modules()) {
     for (Entry& entry : module->tensors_) {
       if (!is_float(entry.tensor.dtype()) || entry.tensor.dtype() == dtype) continue;
-      const auto tied = [&entry](const auto& pair) { return pair.first.is_same(entry.tensor); };
-      auto found = std::ranges::find_if(done, tied);
-      if (found == done.end()) {
-        Tensor converted = convert(entry.tensor, dtype);
-        converted.set_requires_grad(entry.is_parameter);
-        converted.autograd().name = entry.tensor.autograd().name;
-        converted.autograd().known = true;
-        found = done.insert(done.end(), {entry.tensor, converted});
-      }
-      entry.tensor = found->second;
+      Tensor converted = convert(entry.tensor, dtype);
+      converted.set_requires_grad(entry.is_parameter);
+      converted.autograd().name = entry.tensor.autograd().name;
+      converted.autograd().known = true;
+      entry.tensor = converted;
     }
   }
 }
@@ -223,23 +217,14 @@ void Module::enable_bf16() {
   if (last) last->enable_bf16_own(convert, DType::f32);
 }
 
-std::string Module::str() const {
-  std::string out;
-  print(out, 0);
-  return out;
-}
-
-void Module::print(std::string& out, int depth) const {
-  out += describe();
-  if (!children_.empty()) {
-    out += "(\n";
-    for (const Child& child : children_) {
-      out += std::string(2 * depth + 2, ' ') + "(" + child.name + "): ";
-      child.module->print(out, depth + 1);
-    }
-    out += std::string(2 * depth, ' ') + ")";
+std::string Module::str(int depth) const {
+  std::string out = describe();
+  const std::string margin(size_t(2 * depth), ' ');
+  for (const Child& child : children_) {
+    out += cat(&child == &children_[0] ? "(\n" : "", margin, "  (", child.name,
+        "): ", child.module->str(depth + 1));
   }
-  out += "\n";
+  return out + (children_.empty() ? "\n" : margin + ")\n");
 }
 
 namespace {
