@@ -232,7 +232,7 @@ namespace {
 // Sums what each module's ops cost, by its path.
 struct CostRecorder : Recorder {
   struct Row {
-    Shape out;
+    std::string out;
     int64_t flops = 0;
   };
   std::map<std::string, Row> rows;
@@ -241,7 +241,7 @@ struct CostRecorder : Recorder {
   ~CostRecorder() override { std::erase(Context::current().recorders, this); }
   void record(const Call& call) override {
     Row& row = rows[Context::current().module];
-    if (!call.out.empty()) row.out = call.out[0].shape();
+    if (!call.out.empty()) row.out = call.out[0].shape().str();
     if (call.op.cost && !call.op.view)
       row.flops += call.op.cost(call.in, call.out, call.attrs).flops;
   }
@@ -262,15 +262,14 @@ std::string Module::summary(const Shape& input_shape) {
   profiler::Grid grid({"<module", "<output", "parameters", "FLOPs"});
   int64_t total_flops = 0;
   for (Module* module : all) {
-    const auto row = recorder.rows.find(module->full_path_);
+    const auto ran = recorder.rows.find(module->full_path_);
     int64_t own = 0;
     for (const Entry& entry : module->tensors_)
       own += entry.is_parameter ? entry.tensor.numel() : 0;
-    if (row == recorder.rows.end() && own == 0) continue;
-    const bool ran = row != recorder.rows.end();
-    total_flops += ran ? row->second.flops : 0;
-    grid.add({module->label(), ran ? row->second.out.str() : "-", cat(own),
-        cat(ran ? row->second.flops : 0)});
+    if (ran == recorder.rows.end() && own == 0) continue;
+    const auto [out, flops] = ran == recorder.rows.end() ? CostRecorder::Row{"-"} : ran->second;
+    total_flops += flops;
+    grid.add({module->label(), out, cat(own), cat(flops)});
   }
   grid.add({"total", "", cat(num_parameters()), cat(total_flops)});
   return grid.text();

@@ -78,7 +78,7 @@ struct HeaderReader {
           refuse("header has the wrong form", file,
               cat("an array or an object in ", escaped(name), ", at depth ", depth + 1));
         }
-        keys.clear();
+        if (event == object_start) keys.clear();
         items = 0;
       } else if (event == key) {
         take_key(depth, found.get<std::string>());

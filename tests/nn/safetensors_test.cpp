@@ -154,6 +154,8 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {"{" + good + "," + entry("w", "F32", "[2]", "[0,8]") + "}", 8, {"key given twice", "w"}},
       {R"({"w":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8,
           {"key given twice", "dtype in w"}},
+      {R"({"w":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]}})", 8,
+          {"key given twice", "shape in w"}},
       {R"({"__metadata__":{"a":"1","a":"2"}})", 0, {"key given twice", "a in __metadata__"}},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, {"key given twice", "__metadata__"}},
       {R"({"__metadata__":{"a":1}})", 0, {"__metadata__.a is 1, wanted text"}},
