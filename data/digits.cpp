@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "core/rng.h"
+#include "data/word_stream.h"
 
 namespace sinter {
 namespace {
@@ -71,37 +71,19 @@ const std::array<std::vector<Variant>, 10>& glyphs() {
   return table;
 }
 
-// The words of one item's shape stream, in order.
-class Stream {
- public:
-  Stream(uint64_t seed, uint64_t item) : seed_(seed), item_(item) {}
-  // Word block `block` of stream `kind` (0 shape, 1 noise) of this item.
-  std::array<uint32_t, 4> words(uint32_t block, uint32_t kind) const {
-    return philox4x32({block, kind, uint32_t(item_), uint32_t(item_ >> 32)},
-        {uint32_t(seed_), uint32_t(seed_ >> 32)});
-  }
-  uint32_t bits() {
-    if (at_ == 4) {
-      words_ = words(block_++, 0);
-      at_ = 0;
-    }
-    return words_[at_++];
-  }
-  int below(size_t n) { return int((uint64_t{bits()} * n) >> 32); }
-  float uniform(float low, float high) { return low + (high - low) * uniform_from_bits(bits()); }
+// Stream `kind` of an item: 0 its shape, 1 its noise.
+struct Stream : WordStream {
+  Stream(uint64_t seed, uint64_t item, uint32_t kind = 0)
+      : WordStream(seed, kind, uint32_t(item), uint32_t(item >> 32)) {}
+  int below(size_t n) { return int((uint64_t{next()} * n) >> 32); }
+  float uniform(float low, float high) { return low + (high - low) * uniform_from_bits(next()); }
   // Mean 0, variance 1 from four uniforms: close enough to a normal, and the same bits everywhere.
   float normal() {
     float sum = 0;
-    for (int i = 0; i < 4; ++i) sum += uniform_from_bits(bits());
+    for (int i = 0; i < 4; ++i) sum += uniform_from_bits(next());
     return (sum - 2.0f) * 1.7320508f;
   }
   bool one_in_ten() { return uniform(0, 1) < 0.1f; }
-
- private:
-  uint64_t seed_, item_;
-  uint32_t block_ = 0;
-  int at_ = 4;
-  std::array<uint32_t, 4> words_{};
 };
 
 // A corner of the drawn line; with the pen down a piece leads here from the corner before.
@@ -248,9 +230,10 @@ int draw_digit(uint64_t data_seed, uint64_t index, std::span<uint8_t> image) {
     stroke_ink(stray, random.uniform(0.8f, 1.8f), ink);
   }
 
+  const Stream noise_words(data_seed, index, 1);
   std::array<uint16_t, kImageSide * kRow> noise;
   for (uint32_t block = 0; block < noise.size() / 8; ++block) {
-    const auto words = random.words(block, 1);
+    const auto words = noise_words.block(block);
     for (int i = 0; i < 8; ++i) noise[8 * block + i] = uint16_t(words[i / 2] >> (i % 2 * 16));
   }
   std::array<uint8_t, kImageSide * kRow> padded;

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csetjmp>
-#include <cstdio>
-#include <span>
+#include <memory>
 
 #include "core/error.h"
 #include "core/file_start.h"
@@ -34,75 +32,6 @@ std::vector<uint8_t> flatten(const std::vector<uint8_t>& pixels, size_t channels
     out[i] = uint8_t((colour * alpha + background * (255 - alpha) + 127) / 255);
   }
   return out;
-}
-
-// libpng with what its callbacks need. Not png_image_finish_read(), which is shorter: it mixes up
-// the pixels of interlaced files of 16 bits.
-struct PngReader {
-  PngReader(std::span<const uint8_t> file, int channels) : left(file), channels(channels) {}
-  ~PngReader() { png_destroy_read_struct(&png, &info, nullptr); }
-  PngReader(const PngReader&) = delete;
-  PngReader& operator=(const PngReader&) = delete;
-
-  std::span<const uint8_t> left;  // of the file
-  int channels;                   // wanted, beside alpha
-  std::vector<uint8_t> pixels;
-  char message[128] = "no memory";
-  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, fail, ignore);
-  png_infop info = png ? png_create_info_struct(png) : nullptr;
-
-  [[noreturn]] static void fail(png_structp png, const char* message) {
-    auto& reader = *static_cast<PngReader*>(png_get_error_ptr(png));
-    std::snprintf(reader.message, sizeof reader.message, "%s", message);
-    png_longjmp(png, 1);
-  }
-  static void ignore(png_structp, const char*) {}
-};
-
-// False if libpng found a mistake: it jumps back here, past the destructors of all frames between,
-// so `work` may leave none to be run while it is inside libpng.
-bool run(PngReader& reader, void (*work)(PngReader&)) {
-  if (!reader.info || setjmp(png_jmpbuf(reader.png))) return false;
-  work(reader);
-  return true;
-}
-
-void read_header(PngReader& reader) {
-  png_set_read_fn(reader.png, &reader, [](png_structp png, png_bytep to, size_t n) {
-    std::span<const uint8_t>& left = static_cast<PngReader*>(png_get_io_ptr(png))->left;
-    if (n > left.size()) png_error(png, "it ends early");
-    std::copy_n(left.begin(), n, to);
-    left = left.subspan(n);
-  });
-  png_set_benign_errors(reader.png, 1);  // what does not touch the pixels is no error
-  png_read_info(reader.png, reader.info);
-}
-
-// 8 bits a channel in sRGB, grey or red, green, blue as wanted, then alpha.
-void read_pixels(PngReader& reader) {
-  const png_structp png = reader.png;
-  const png_infop info = reader.info;
-  const int type = png_get_color_type(png, info);
-  const bool in_colour = type & PNG_COLOR_MASK_COLOR,
-             has_alpha = type & PNG_COLOR_MASK_ALPHA || png_get_valid(png, info, PNG_INFO_tRNS);
-  png_set_expand(png);
-  if (reader.channels == 3 && !in_colour) png_set_gray_to_rgb(png);
-  if (reader.channels == 1 && in_colour) {
-    png_set_rgb_to_gray_fixed(
-        png, PNG_ERROR_ACTION_NONE, PNG_RGB_TO_GRAY_DEFAULT, PNG_RGB_TO_GRAY_DEFAULT);
-  }
-  png_set_alpha_mode_fixed(png, PNG_ALPHA_PNG, PNG_DEFAULT_sRGB);
-  png_set_scale_16(png);
-  if (!has_alpha) png_set_add_alpha(png, 255, PNG_FILLER_AFTER);
-  const int passes = png_set_interlace_handling(png);
-  png_read_update_info(png, info);
-  const size_t row = png_get_rowbytes(png, info), height = png_get_image_height(png, info);
-  if (row != size_t(reader.channels + 1) * png_get_image_width(png, info))
-    png_error(png, "its rows have another size than its header says");
-  reader.pixels.resize(row * height);
-  for (int pass = 0; pass < passes; ++pass) {
-    for (size_t y = 0; y < height; ++y) png_read_row(png, &reader.pixels[y * row], nullptr);
-  }
 }
 
 // One channel.
@@ -146,19 +75,25 @@ PngImage read_png(const std::string& path, int channels) {
   SINTER_CHECK(file.size() >= 8 && std::equal(kSignature, kSignature + 8, file.begin()), data,
       cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
   constexpr uint32_t kMaxSide = 4096;
-  PngReader reader(file, channels);
-  const auto check = [&](bool good) {
+  png_image png{.version = PNG_IMAGE_VERSION};
+  const std::unique_ptr<png_image, void (*)(png_image*)> freed(&png, png_image_free);
+  const auto check = [&](int good) {
     SINTER_CHECK(
-        good, data, cat("png: damaged: ", name, "; ", escaped(reader.message)), "save it again");
+        good, data, cat("png: damaged: ", name, "; ", escaped(png.message)), "save it again");
   };
-  check(run(reader, read_header));
-  const uint32_t width = png_get_image_width(reader.png, reader.info),
-                 height = png_get_image_height(reader.png, reader.info);
-  SINTER_CHECK(width <= kMaxSide && height <= kMaxSide, data,
-      cat("png: too large: ", name, "; ", width, " x ", height, ", at most ", kMaxSide, " x ",
-          kMaxSide));
-  check(run(reader, read_pixels));
-  return {int(width), int(height), flatten(reader.pixels, size_t(channels)), name, channels};
+  check(png_image_begin_read_from_memory(&png, file.data(), file.size()));
+  SINTER_CHECK(png.width <= kMaxSide && png.height <= kMaxSide, data,
+      cat("png: too large: ", name, "; ", png.width, " x ", png.height, ", at most ", kMaxSide,
+          " x ", kMaxSide));
+  constexpr size_t kDepth = 24, kInterlaced = 28;  // bytes of the file
+  SINTER_CHECK(file[kDepth] < 16 || !file[kInterlaced], data,
+      cat("png: interlaced and of 16 bits a channel, which libpng mixes up: ", name),
+      "save it without interlacing, or with 8 bits a channel");
+  png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
+  png.format = channels == 3 ? PNG_FORMAT_RGBA : PNG_FORMAT_GA;
+  std::vector<uint8_t> pixels(PNG_IMAGE_SIZE(png));
+  check(png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr));
+  return {int(png.width), int(png.height), flatten(pixels, size_t(channels)), name, channels};
 }
 
 ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {
