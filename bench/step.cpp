@@ -19,7 +19,6 @@
 #include <set>
 
 #include "bench/harness.h"
-#include "core/device/cpu_gemm.h"
 #include "core/device/denormal.h"
 #include "core/json.h"
 #include "core/parallel.h"
@@ -98,18 +97,9 @@ struct Case {
   }
 };
 
-// Without dropout.
-std::string layers_of(const std::string& model) {
-  std::string layers = cat(model == "lenet" ? nn::kLenetLayers : nn::kCnnLayers, 10);
-  for (size_t at; (at = layers.find("dropout ")) != std::string::npos;)
-    layers.erase(at, layers.find(' ', layers.find(';', at)) + 1 - at);
-  return layers;
-}
-
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
-  std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json,
-              products = "onednn", where = "cpu";
+  std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json, where = "cpu";
   cli::FusionFlags fusion;
   bool with_floor = false;
   int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
@@ -123,7 +113,6 @@ int run(int argc, char** argv) {
   flags.word("rules", fusion.rules, "LIST", "fusion rules");
   flags.choice(
       "measure", fusion.measure, {"auto", "on", "off"}, "time fused groups against their parts");
-  flags.choice("gemm", products, {"onednn", "eigen"}, "who multiplies matrices");
   flags.toggle("floor", with_floor, "what the step takes at least on this machine, measured now");
   flags.number("threads", threads, 1, 1024, "");
   flags.number("rounds", rounds, 1, 1'000'000, "");
@@ -137,16 +126,15 @@ int run(int argc, char** argv) {
   set_num_threads(int(threads));
   const Device device = Device::parse(where);
   set_allow_tf32(dtype == "tf32");
-  set_gemm_backend(products == "eigen" || !has_onednn() ? GemmBackend::eigen : GemmBackend::onednn);
 
-  bench::TrainingOptions options{.optimizer = optimizer,
+  bench::TrainingOptions options{.sizes = {784},
+      .model = model,
+      .optimizer = optimizer,
       .lr = optimizer == "sgd" ? 0.01 : nn::optimizer_named(optimizer).lr,
       .dtype = dtype == "bf16" ? DType::bf16 : DType::f32,
       .device = device};
-  options.sizes = {784};
   options.sizes.insert(options.sizes.end(), hidden.begin(), hidden.end());
   options.sizes.push_back(10);
-  if (model != "mlp") options.layers = layers_of(model);
   SINTER_CHECK(!with_floor || dtype != "tf32", usage,
       "step: --floor: the rate of tf32 products is not measured", "--dtype f32 or bf16");
   std::optional<profiler::Roofs> roofs;

@@ -16,6 +16,7 @@ stub() {
   chmod +x "$work/$1"
 }
 ln -s "$programs/geglu" "$programs/mnist" "$work/bin"
+ln -s "$(command -v timeout)" "$work/path"
 stub bin/step <<END_STUB
 [[ \$BROKEN && \$* == *tf32* ]] && echo "error: usage: no tf32" && exit 2
 exec $programs/step "\$@"
