@@ -19,7 +19,7 @@ namespace sinter::bench {
 
 struct TrainingOptions {
   std::vector<int64_t> sizes{784, 256, 128, 10};
-  std::string layers;              // in their place, if given: of nn::Net for 28 x 28
+  std::string model = "mlp";       // or lenet or cnn, for 28 x 28 and without dropout
   std::string optimizer = "adam";  // of nn::optimizers()
   double lr = 0.001, momentum = 0.9;
   DType dtype = DType::f32;  // bf16: with f32 weights beside
@@ -30,10 +30,13 @@ struct TrainingOptions {
 inline std::unique_ptr<Trainer> make_trainer(
     const TrainingOptions& options, TrainerOptions how = {}) {
   std::shared_ptr<nn::Module> model;
-  if (options.layers.empty()) {
+  if (options.model == "mlp") {
     model = std::make_shared<nn::Mlp>(options.sizes);
   } else {
-    model = std::make_shared<nn::Net>(options.layers, Shape{1, 28, 28});
+    std::string layers = cat(options.model == "lenet" ? nn::kLenetLayers : nn::kCnnLayers, 10);
+    for (size_t at; (at = layers.find("dropout ")) != std::string::npos;)
+      layers.erase(at, layers.find(' ', layers.find(';', at)) + 1 - at);
+    model = std::make_shared<nn::Net>(layers, Shape{1, 28, 28});
     model->init_parameters(1);
   }
   if (options.dtype == DType::bf16) {

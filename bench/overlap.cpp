@@ -25,9 +25,7 @@ Communicator::Stats train(Communicator& ranks, bool fused) {
   return ranks.stats();
 }
 
-int overlap(int argc, char** argv) {
-  cli::Flags flags;
-  if (!bench::read_flags("overlap", flags, argc, argv)) return 0;
+int overlap(int, char**) {
   set_num_threads(1);
   bool ok = true;
   for (const bool fused : {false, true}) {

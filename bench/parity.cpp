@@ -2,7 +2,7 @@
 // given batches and writes what came out.
 //
 //   parity IN.safetensors OUT.safetensors --optimizer sgd|adam --mode eager|fused --steps N
-//   --rules all --layers "conv 6 5; .." --device cpu
+//   --rules all --model mlp|lenet|cnn --device cpu
 //
 // IN: "0.weight", "0.bias", .. (f32 or f64), "x" [N, B, I], "y" i32 [N, B]. OUT: the weights after
 // N steps, "grad.NAME" of the first step, but for those that a rule took, "loss" f64 [N]. In mode
@@ -17,14 +17,14 @@ namespace sinter {
 namespace {
 
 int run(int argc, char** argv) {
-  std::string optimizer = "sgd", mode = "eager", rules = "all", layers, where = "cpu";
+  std::string optimizer = "sgd", mode = "eager", rules = "all", model = "mlp", where = "cpu";
   int64_t steps = 1;
   std::vector<std::string> files;
   cli::Flags flags;
   flags.choice("optimizer", optimizer, {"sgd", "adam"}, "");
   flags.choice("mode", mode, {"eager", "fused"}, "");
   flags.word("rules", rules, "LIST", "of mode fused");
-  flags.word("layers", layers, "TEXT", "those of a net of 28 x 28 in place of the MLP");
+  flags.choice("model", model, {"mlp", "lenet", "cnn"}, "");
   flags.word("device", where, "NAME", "cpu, simt, cuda, cuda:N");
   flags.number("steps", steps, 1, 1'000'000, "");
   if (!bench::read_flags("parity", flags, argc, argv, &files)) return 0;
@@ -39,13 +39,12 @@ int run(int argc, char** argv) {
   for (int layer = 0; const Tensor* w = nn::find(weights, fmt::format("{}.weight", layer));
        layer += 2)
     sizes.push_back(w->size(0));
-  bench::TrainingOptions options;
-  options.sizes = sizes;
-  options.layers = layers;
-  options.optimizer = optimizer;
-  options.lr = optimizer == "sgd" ? 0.05 : 0.001;
-  options.dtype = x.dtype();
-  options.device = device;
+  const bench::TrainingOptions options{.sizes = sizes,
+      .model = model,
+      .optimizer = optimizer,
+      .lr = optimizer == "sgd" ? 0.05 : 0.001,
+      .dtype = x.dtype(),
+      .device = device};
   const bool fused = mode == "fused";
   const auto make = [&](bool captured) {
     auto made = bench::make_trainer(

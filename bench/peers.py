@@ -46,7 +46,7 @@ def run(command):
 common = ["--threads", str(a.threads), "--batch", a.batch]
 processes = [
     [f"{a.bin}/step", *common, "--dtype", a.dtype, "--mode", "eager,fused", "--rounds", "3"],
-    [a.python, f"{a.peers}/torch_mlp.py", *common, "--dtype", a.dtype, "--modes", a.torch_modes,
+    [a.python, f"{a.peers}/torch_step.py", *common, "--dtype", a.dtype, "--modes", a.torch_modes,
      "--steps", "90", "--rounds", "3"],
 ]
 if not a.no_jax:

@@ -99,14 +99,6 @@ struct Case {
   }
 };
 
-// Without dropout.
-std::string layers_of(const std::string& model) {
-  std::string layers = cat(model == "lenet" ? nn::kLenetLayers : nn::kCnnLayers, 10);
-  for (size_t at; (at = layers.find("dropout ")) != std::string::npos;)
-    layers.erase(at, layers.find(' ', layers.find(';', at)) + 1 - at);
-  return layers;
-}
-
 int run(int argc, char** argv) {
   std::vector<int64_t> batches{128}, hidden{256, 128};
   std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json, where = "cpu";
@@ -137,14 +129,14 @@ int run(int argc, char** argv) {
   const Device device = Device::parse(where);
   set_allow_tf32(dtype == "tf32");
 
-  bench::TrainingOptions options{.optimizer = optimizer,
+  bench::TrainingOptions options{.sizes = {784},
+      .model = model,
+      .optimizer = optimizer,
       .lr = optimizer == "sgd" ? 0.01 : nn::optimizer_named(optimizer).lr,
       .dtype = dtype == "bf16" ? DType::bf16 : DType::f32,
       .device = device};
-  options.sizes = {784};
   options.sizes.insert(options.sizes.end(), hidden.begin(), hidden.end());
   options.sizes.push_back(10);
-  if (model != "mlp") options.layers = layers_of(model);
   SINTER_CHECK(!with_floor || dtype != "tf32", usage,
       "step: --floor: the rate of tf32 products is not measured", "--dtype f32 or bf16");
   std::deque<Case> cases;

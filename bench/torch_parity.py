@@ -4,7 +4,7 @@
   f32, one step, ragged batch 17, eager and fused: loss, every gradient (fused: without the rules
        that take them), weights after one SGD-momentum step (1e-5 relative), after one Adam step
        (lr/20 absolute more: Adam's first step is lr g / (|g| + 1e-8), which magnifies the rounding
-       of tiny gradients); of an odd MLP 77-33-29-7, of lenet and of cnn at dropout 0
+       of tiny gradients); of an odd MLP 77-33-29-7, of lenet and of cnn without dropout
   f64, free running: the loss curve (1e-8) of 100 steps of the MLP, of 5 of the nets
 
 usage: bench/torch_parity.py [build/release/bin/parity]
@@ -22,6 +22,9 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 from torch import nn
+
+sys.path.append(str(Path(__file__).parent / "peers"))
+from torch_nets import cnn, lenet
 
 program = sys.argv[1] if len(sys.argv) > 1 else "build/release/bin/parity"
 failed = False
@@ -43,28 +46,6 @@ def mlp():
                          nn.Linear(29, 7))
 
 
-def lenet():
-    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-                         nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-                         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84),
-                         nn.ReLU(), nn.Linear(84, 10))
-
-
-def cnn():
-    return nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
-                         nn.MaxPool2d(2), nn.Dropout(0), nn.Flatten(),
-                         nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0), nn.Linear(128, 10))
-
-
-LAYERS = {
-    mlp: [],
-    lenet: ["--layers", "conv 6 5 pad 2; relu; pool 2; conv 16 5; relu; pool 2; flatten; linear "
-                        "120; relu; linear 84; relu; linear 10"],
-    cnn: ["--layers", "conv 32 3; relu; conv 64 3; relu; pool 2; dropout 0; flatten; linear 128; "
-                      "relu; dropout 0; linear 10"],
-}
-
-
 def run(make, dtype, optimizer, modes, steps):
     """What each of `modes`, lists of flags, gives; then torch's state dict, gradients of the first
     step and losses, and the rate."""
@@ -78,7 +59,8 @@ def run(make, dtype, optimizer, modes, steps):
         given, result = Path(folder) / "in.safetensors", Path(folder) / "out.safetensors"
         save_file({**net.state_dict(), "x": x.flatten(2), "y": y}, given)
         for flags in modes:
-            words = ["--optimizer", optimizer, "--steps", str(steps), *LAYERS[make], *flags]
+            words = ["--optimizer", optimizer, "--steps", str(steps), "--model", make.__name__,
+                     *flags]
             subprocess.run([program, given, result, *words], check=True)
             ours.append(load_file(result))
     lr = 0.05 if optimizer == "sgd" else 0.001
@@ -99,7 +81,7 @@ def run(make, dtype, optimizer, modes, steps):
 EAGER, FUSED = ["--mode", "eager"], ["--mode", "fused"]
 WITH_GRADIENTS = [*FUSED, "--rules=-weight_grad_update"]
 
-for make in LAYERS:
+for make in (mlp, lenet, cnn):
     for optimizer in ("sgd", "adam"):
         results, weights, grads, losses, lr = run(make, torch.float32, optimizer,
                                                   (EAGER, WITH_GRADIENTS, FUSED), 1)

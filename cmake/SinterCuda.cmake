@@ -6,12 +6,9 @@ if(NOT SINTER_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "SINTER_CUDA=${SINTER_CUDA}: unknown; allowed AUTO, ON, OFF")
 endif()
 set(SINTER_HAS_CUDA OFF)
-set(card OFF)
 # dxg: Windows' subsystem for Linux
-if(SINTER_CUDA STREQUAL "AUTO" AND (EXISTS /dev/nvidia0 OR EXISTS /dev/dxg))
-  set(card ON)
-endif()
-if(SINTER_CUDA STREQUAL "ON" OR card)
+if(SINTER_CUDA STREQUAL "ON" OR
+   (SINTER_CUDA STREQUAL "AUTO" AND (EXISTS /dev/nvidia0 OR EXISTS /dev/dxg)))
   find_package(CUDAToolkit 12.8 QUIET)  # looks in CUDAToolkit_ROOT, PATH and /usr/local/cuda
   if(CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static AND TARGET CUDA::cublasLt)
     set(SINTER_HAS_CUDA ON)
@@ -47,12 +44,9 @@ elseif(SINTER_CUDA STREQUAL "ON")
   message(FATAL_ERROR "SINTER_CUDA=ON: no CUDA toolkit found, 12.8 or later, with nvcc and "
                       "cuBLASLt (PATH, /usr/local/cuda); say where it is by "
                       "-DCUDAToolkit_ROOT=FOLDER, or configure with -DSINTER_CUDA=AUTO or OFF")
-elseif(card)
-  message(STATUS "CUDA kernels: left out, no toolkit 12.8 or later was found beside this card; "
-                 "devices are cpu and simt")
 elseif(SINTER_CUDA STREQUAL "AUTO")
-  message(STATUS "CUDA kernels: left out, there is no card here; devices are cpu and simt "
-                 "(-DSINTER_CUDA=ON builds them all the same)")
+  message(STATUS "CUDA kernels: left out, a card and a toolkit 12.8 or later are not both here; "
+                 "devices are cpu and simt (-DSINTER_CUDA=ON builds them without a card)")
 endif()
 
 # No kernel spills registers on the cards that are built for by default; for others ptxas does so

@@ -63,8 +63,6 @@ class Communicator {
 
   // Sum of one number, at once.
   virtual double sum(double value);
-  // Rank 0's bytes to all.
-  virtual void broadcast(void* data, size_t bytes) = 0;
   // The text of every rank, by rank, on all of them.
   virtual std::vector<std::string> gather(const std::string& own) = 0;
   // Ends the processes of all ranks with this exit status.

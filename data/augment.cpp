@@ -1,38 +1,17 @@
 #include "data/augment.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
 #include "core/error.h"
 #include "core/numbers.h"
-#include "core/rng.h"
+#include "data/word_stream.h"
 
 namespace sinter {
 namespace {
 
 constexpr uint32_t kAugmentStream = 0x61756772;  // "augr": apart from those of order and dropout
-
-// The draws of one image in one epoch: word k of its stream as a number in [-1, 1).
-class AugmentDraws {
- public:
-  AugmentDraws(uint64_t seed, int64_t epoch, int64_t index)
-      : counter_{0, kAugmentStream ^ uint32_t(index >> 32), uint32_t(index), uint32_t(epoch)},
-        key_{uint32_t(seed), uint32_t(seed >> 32)} {}
-  float next() {
-    if (drawn_ % 4 == 0) {
-      counter_[0] = drawn_ / 4;
-      words_ = philox4x32(counter_, key_);
-    }
-    return 2 * uniform_from_bits(words_[drawn_++ % 4]) - 1;
-  }
-
- private:
-  std::array<uint32_t, 4> counter_, words_{};
-  std::array<uint32_t, 2> key_;
-  uint32_t drawn_ = 0;
-};
 
 // The value at (x, y), between its four neighbours.
 uint8_t sample(const uint8_t* plane, const ImageShape& shape, float x, float y) {
@@ -87,8 +66,10 @@ Augment parse_augment(const std::string& text) {
 
 void augment_image(const Augment& augment, uint64_t seed, int64_t epoch, int64_t index,
     const ImageShape& shape, const uint8_t* image, uint8_t* out) {
-  AugmentDraws draws(seed, epoch, index);
-  const auto draw = [&draws](double most) { return float(most) * draws.next(); };
+  WordStream words(seed, kAugmentStream ^ uint32_t(index >> 32), uint32_t(index), uint32_t(epoch));
+  const auto draw = [&words](double most) {
+    return float(most) * (2 * uniform_from_bits(words.next()) - 1);
+  };
   const float angle = draw(augment.rotate * std::numbers::pi / 180),
               factor = 1 + draw(augment.scale / 100), dx = draw(augment.shift),
               dy = draw(augment.shift), cosine = std::cos(angle) / factor,

@@ -14,7 +14,7 @@
 #include "core/device/memory.h"
 #include "core/error.h"
 #include "core/parallel.h"
-#include "core/rng.h"
+#include "data/word_stream.h"
 #include "ops/shape/gather_batch.h"
 #include "profiler/scope.h"
 
@@ -24,14 +24,6 @@ namespace {
 constexpr uint32_t kShuffle =
     0x73687566;  // "shuf": keeps this stream apart from those of weights and dropout
 
-Tensor empty_like(const Tensor& meta) {
-  return Tensor::empty(meta.shape(), meta.dtype(), meta.device());
-}
-Tensor tensor_at(std::byte* memory, const Tensor& meta) {
-  auto storage = std::make_shared<Storage>(memory, size_t(bytes_of(meta)), kCpu);
-  return Tensor::view_of(std::move(storage), meta.dtype(), meta.shape(), meta.strides(), 0);
-}
-
 // The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles
 // count it for the data scope that it is fetched in.
 // Images and labels go to host memory that is given, or to their own.
@@ -40,8 +32,12 @@ Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize nor
   const Tensors in{split.images, split.labels, index};
   const Attrs attrs = GatherBatchAttrs{dtype, normalize == Normalize::mnist};
   Tensors out = kGatherBatchOp.results(in, attrs);
-  out[0] = images ? tensor_at(images, out[0]) : empty_like(out[0]);
-  out[1] = labels ? tensor_at(labels, out[1]) : empty_like(out[1]);
+  const auto place = [](const Tensor& meta, std::byte* memory) {
+    if (!memory) return Tensor::empty(meta.shape(), meta.dtype(), meta.device());
+    auto storage = std::make_shared<Storage>(memory, size_t(bytes_of(meta)), kCpu);
+    return Tensor::view_of(std::move(storage), meta.dtype(), meta.shape(), meta.strides(), 0);
+  };
+  out = {place(out[0], images), place(out[1], labels)};
   const profiler::KernelSpan span(split.images.device() == kCpu);
   kGatherBatchOp.kernel(split.images.device().type)({kGatherBatchOp, in, out, attrs});
   return {out[0], out[1], out[1].numel()};
@@ -52,13 +48,9 @@ Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize nor
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
   std::vector<int32_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
-  std::array<uint32_t, 4> words{};
-  for (int64_t i = n - 1, drawn = 0; i > 0; --i, ++drawn) {
-    if (drawn % 4 == 0) {
-      words = philox4x32({uint32_t(drawn / 4), kShuffle, uint32_t(epoch), uint32_t(epoch >> 32)},
-          {uint32_t(seed), uint32_t(seed >> 32)});
-    }
-    const auto j = int64_t((words[drawn % 4] * uint64_t(i + 1)) >> 32);
+  WordStream words(seed, kShuffle, uint32_t(epoch), uint32_t(epoch >> 32));
+  for (int64_t i = n - 1; i > 0; --i) {
+    const auto j = int64_t((words.next() * uint64_t(i + 1)) >> 32);
     std::swap(order[i], order[j]);
   }
   return order;
@@ -144,15 +136,15 @@ class Batches::Ahead {
       sent_ = Sent{at, {here.images.to(device), here.labels.to(device), here.of}, nullptr};
       return;
     }
-    const auto place_for = [device](const Tensor& t) {
-      return Tensor::empty(t.shape(), t.dtype(), device);
+    const auto sent_to = [&](const Tensor& from, Tensor& to) -> cuda::Upload::Part {
+      to = Tensor::empty(from.shape(), from.dtype(), device);
+      return {to.raw(), from.raw(), size_t(bytes_of(from))};
     };
-    const Batch there{place_for(here.images), place_for(here.labels), here.of};
-    upload->start({part(there.images, here.images), part(there.labels, here.labels)});
+    Batch there{.of = here.of};
+    const auto images = sent_to(here.images, there.images),
+               labels = sent_to(here.labels, there.labels);
+    upload->start({images, labels});
     sent_ = Sent{at, there, upload};
-  }
-  static cuda::Upload::Part part(const Tensor& to, const Tensor& from) {
-    return {to.raw(), from.raw(), size_t(bytes_of(from))};
   }
 
   // What was sent, for the caller to launch work with, or to drop.

@@ -19,10 +19,6 @@ namespace {
 
 constexpr size_t kBlock = size_t{1} << 20;
 
-[[noreturn]] void cannot_read(const std::string& name, const std::string& why) {
-  throw Error(Error::Kind::data, cat("data: cannot read: ", name, "; ", why));
-}
-
 // What the dims of a file are as [N, C, H, W]; nothing if they are not of images.
 std::optional<Shape> shape_of_images(const std::vector<int64_t>& dims) {
   constexpr int64_t kMaxChannels = 4;
@@ -49,35 +45,6 @@ std::vector<uint8_t> channels_first(const std::vector<uint8_t>& in, const Shape&
 }
 
 }  // namespace
-
-// zlib passes on what is no gzip as it is.
-struct ByteSource::Stream {
-  gzFile file;
-
-  explicit Stream(const std::string& path) : file(gzopen(path.c_str(), "rbe")) {
-    if (file) gzbuffer(file, 128 * 1024);
-  }
-  ~Stream() {
-    if (file) gzclose(file);
-  }
-  bool is_gzip() const { return !gzdirect(file); }
-  size_t read(uint8_t* to, size_t n) {
-    const int got = gzread(file, to, unsigned(n));
-    return size_t(std::max(got, 0));
-  }
-  // A cut file reads like a clean end: only this state tells, and gzclose would forget it.
-  void check(const std::string& name, uint64_t unpacked) {
-    int code = Z_OK;
-    const std::string message = gzerror(file, &code);
-    if (code == Z_OK || code == Z_STREAM_END) return;
-    if (code == Z_ERRNO) cannot_read(name, std::strerror(errno));
-    const bool cut = code == Z_BUF_ERROR;
-    throw Error(Error::Kind::data,
-        cat("gzip: ", cut ? "ends early: " : "damaged: ", name, "; ", unpacked, " bytes unpacked, ",
-            cut ? "no end mark" : "then " + message),
-        "copy or download it again");
-  }
-};
 
 std::string FileArray::describe() const { return cat(name_of(dtype), "[", join(dims), "]"); }
 
@@ -124,30 +91,37 @@ Tensor FileArray::labels() const {
   return Tensor::from(out, {dims[0]});
 }
 
+// zlib passes on what is no gzip as it is.
 ByteSource::ByteSource(const std::string& path)
-    : stream_(std::make_unique<Stream>(path)), name_(shown(path)) {
-  if (!stream_->file) cannot_read(name_, std::strerror(errno));
-  gzip_ = stream_->is_gzip();
-  stream_->check(name_, 0);
+    : file_(gzopen(path.c_str(), "rbe"), gzclose), name_(shown(path)) {
+  SINTER_CHECK(file_, data, cat("data: cannot read: ", name_, "; ", std::strerror(errno)));
+  gzbuffer(file_.get(), 128 * 1024);
+  const bool raw = gzdirect(file_.get());
+  check_stream();
   std::error_code ignored;
-  if (!gzip_ && std::filesystem::is_regular_file(path, ignored))
+  if (raw && std::filesystem::is_regular_file(path, ignored))
     raw_size_ = std::filesystem::file_size(path, ignored);
 }
 
-ByteSource::~ByteSource() = default;
+// A cut file reads like a clean end: only this state tells, and gzclose would forget it.
+void ByteSource::check_stream() const {
+  int code = Z_OK;
+  const std::string message = gzerror(file_.get(), &code);
+  if (code == Z_OK || code == Z_STREAM_END) return;
+  SINTER_CHECK(
+      code != Z_ERRNO, data, cat("data: cannot read: ", name_, "; ", std::strerror(errno)));
+  const bool cut = code == Z_BUF_ERROR;
+  throw Error(Error::Kind::data,
+      cat("gzip: ", cut ? "ends early: " : "damaged: ", name_, "; ", read_, " bytes unpacked, ",
+          cut ? "no end mark" : "then " + message),
+      "copy or download it again");
+}
 
 size_t ByteSource::read(std::span<uint8_t> to) {
-  size_t done = 0;
-  while (done < to.size()) {
-    const size_t wanted = std::min(to.size() - done, kBlock);
-    const size_t got = stream_->read(to.data() + done, wanted);
-    done += got;
-    if (got == wanted) continue;
-    stream_->check(name_, read_ + done);
-    break;
-  }
-  read_ += done;
-  return done;
+  const size_t got = gzfread(to.data(), 1, to.size(), file_.get());
+  read_ += got;
+  if (got < to.size()) check_stream();
+  return got;
 }
 
 std::vector<uint8_t> ByteSource::read_up_to(uint64_t n) {

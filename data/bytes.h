@@ -16,6 +16,8 @@
 
 #include "core/tensor.h"
 
+struct gzFile_s;  // of zlib
+
 namespace sinter {
 
 // No file of data may promise more than this.
@@ -44,9 +46,8 @@ struct FileArray {
 
 class ByteSource {
  public:
-  // Throws data if the file cannot be read, or is gzip and this build has no zlib.
+  // Throws data if the file cannot be read.
   explicit ByteSource(const std::string& path);
-  ~ByteSource();
 
   // Fills `to` as far as the file reaches and returns the count. Throws data on a damaged or cut
   // gzip stream.
@@ -58,19 +59,15 @@ class ByteSource {
   // than kMaxBytes, or the file holds less or more; `format` begins the message.
   FileArray read_array(const std::string& format, DType dtype, std::vector<int64_t> dims);
 
-  bool is_gzip() const { return gzip_; }
-  // Size of the file; empty where it is not known before reading (gzip, a pipe).
-  std::optional<uint64_t> raw_size() const { return raw_size_; }
   // The absolute path, escaped: as messages print it.
   const std::string& name() const { return name_; }
 
  private:
-  struct Stream;
-  std::unique_ptr<Stream> stream_;
+  void check_stream() const;
+  std::unique_ptr<gzFile_s, int (*)(gzFile_s*)> file_;
   std::string name_;
-  bool gzip_ = false;
-  std::optional<uint64_t> raw_size_;
-  uint64_t read_ = 0;  // bytes so far
+  std::optional<uint64_t> raw_size_;  // empty where it is not known before reading: gzip, a pipe
+  uint64_t read_ = 0;                 // bytes so far
 };
 
 }  // namespace sinter

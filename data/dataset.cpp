@@ -1,7 +1,6 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <array>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -35,48 +34,36 @@ struct Stem {
 constexpr Stem kStems[] = {{"train-images", "idx3-ubyte"}, {"train-labels", "idx1-ubyte"},
     {"t10k-images", "idx3-ubyte"}, {"t10k-labels", "idx1-ubyte"}};
 
-std::array<std::string, 4> spellings(const Stem& stem) {
-  const std::string dash = cat(stem.set, "-", stem.dims), dot = cat(stem.set, ".", stem.dims);
-  return {dash, dash + ".gz", dot, dot + ".gz"};
-}
-
 // The path of the file in any spelling, or "".
 std::string find_file(const fs::path& folder, const Stem& stem) {
-  for (const std::string& name : spellings(stem)) {
-    std::error_code ignored;
-    if (fs::exists(folder / name, ignored)) return (folder / name).string();
+  for (const char* between : {"-", "."}) {
+    for (const char* end : {"", ".gz"}) {
+      const fs::path path = folder / cat(stem.set, between, stem.dims, end);
+      std::error_code ignored;
+      if (fs::exists(path, ignored)) return path.string();
+    }
   }
   return "";
 }
 
-std::string require_file(const fs::path& folder, const Stem& stem) {
-  const std::string path = find_file(folder, stem);
-  const auto names = spellings(stem);
-  SINTER_CHECK(!path.empty(), data,
-      cat("data: no MNIST files: ", shown(folder), "; looked for ", names[0], " and ", names[2],
-          ", each also .gz"),
-      kWaysOut);
-  return path;
-}
-
-void require_folder(const std::string& what) {
+std::vector<std::string> files_in(const std::string& folder) {
   std::error_code ignored;
-  SINTER_CHECK(fs::is_directory(what, ignored), data,
-      cat("data: ", fs::exists(what, ignored) ? "not a folder: " : "no such folder: ", shown(what),
-          "; a folder of four IDX files is wanted"),
+  SINTER_CHECK(fs::is_directory(folder, ignored), data,
+      cat("data: ", fs::exists(folder, ignored) ? "not a folder: " : "no such folder: ",
+          shown(folder), "; a folder of four IDX files is wanted"),
       kWaysOut);
-}
-
-bool holds_any(const fs::path& folder) {
-  return std::any_of(std::begin(kStems), std::end(kStems),
-      [&](const Stem& stem) { return !find_file(folder, stem).empty(); });
+  std::vector<std::string> files;
+  for (const Stem& stem : kStems) {
+    files.push_back(find_file(folder, stem));
+    SINTER_CHECK(!files.back().empty(), data,
+        cat("data: no MNIST files: ", shown(folder), "; looked for ", stem.set, "-", stem.dims,
+            " and ", stem.set, ".", stem.dims, ", each also .gz"),
+        kWaysOut);
+  }
+  return files;
 }
 
 bool is_npy(const std::string& path) { return path.ends_with(".npy"); }
-
-FileArray read_array(const std::string& path, IdxKind kind) {
-  return is_npy(path) ? read_npy(path) : read_idx(path, kind);
-}
 
 // "a.npy,b.npy" -> the two, or four; IDX files likewise. A file's name has no comma.
 std::vector<std::string> listed_files(const std::string& what) {
@@ -90,20 +77,14 @@ std::vector<std::string> listed_files(const std::string& what) {
   return files;
 }
 
-void check_same_size(const Split& train, const Split& test, const std::vector<std::string>& files) {
-  SINTER_CHECK(train.image() == test.image(), data,
-      cat("data: sizes differ: ", train.image().str(), " images in ", escaped(files[0]), ", ",
-          test.image().str(), " in ", escaped(files[2])));
-}
-
-Split empty_split(int64_t n) {
-  return {Tensor::empty({n, 1, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)};
+Split empty_split(int64_t n, const ImageShape& shape = {}) {
+  return {Tensor::empty({n, shape.channels, shape.height, shape.width}, DType::u8),
+      Tensor::empty({n}, DType::i32)};
 }
 
 // The rows in another order, in memory of their own.
 Split reordered(const Split& split, const std::vector<int32_t>& order) {
-  const Split out{Tensor::empty(split.images.shape(), DType::u8),
-      Tensor::empty(split.labels.shape(), DType::i32)};
+  const Split out = empty_split(split.size(), split.image());
   const auto pixels = size_t(split.image().pixels());
   for (size_t i = 0; i < order.size(); ++i) {
     const auto from = size_t(order[i]);
@@ -129,15 +110,14 @@ bool is_sorted_by_label(const Split& split) {
 }
 
 void check_labels(const Split& split, int64_t classes, const std::string& name) {
-  const int32_t* labels = split.labels.data<int32_t>();
-  const int32_t* const end = labels + split.size();
-  const int32_t* const bad =
-      std::find_if(labels, end, [classes](int32_t label) { return label >= classes; });
-  if (bad == end) return;
+  const std::span labels(split.labels.data<int32_t>(), size_t(split.size()));
+  const auto bad =
+      std::ranges::find_if(labels, [classes](int32_t label) { return label >= classes; });
+  if (bad == labels.end()) return;
   throw Error(Error::Kind::data,
-      cat("data: label out of range: ", *bad, " at item ", bad - labels, " of ", name,
+      cat("data: label out of range: ", *bad, " at item ", bad - labels.begin(), " of ", name,
           "; classes are 0..", classes - 1),
-      cat("DataOptions.classes = ", *std::max_element(labels, end) + 1));
+      cat("DataOptions.classes = ", std::ranges::max(labels) + 1));
 }
 
 Split synthetic(const DataOptions& options, uint64_t first, int64_t n) {
@@ -163,18 +143,12 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
         crc_of(synthetic({.limit = 50, .classes = 10, .data_seed = options.data_seed}, 0, 50));
     return out;
   }
-  Split all, test;
   std::error_code ignored;
   const bool listed =
       (is_npy(what) || what.find(',') != std::string::npos) && !fs::is_directory(what, ignored);
-  if (listed) {
-    out.files = listed_files(what);
-  } else {
-    require_folder(what);
-    for (const Stem& stem : kStems) out.files.push_back(require_file(what, stem));
-  }
+  out.files = listed ? listed_files(what) : files_in(what);
   out.name = listed ? shown(out.files[0]) + "," + shown(out.files[1]) : shown(what);
-  all = read_split(out.files[0], out.files[1], options.classes);
+  Split all = read_split(out.files[0], out.files[1], options.classes), test;
   out.crc32 = crc_of(all);
   out.sorted = is_sorted_by_label(all);
   const auto absolute = [&ignored](const std::string& path) {
@@ -184,7 +158,9 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
   out.place = listed ? join(out.files, ",") : absolute(what);
   if (out.files.size() == 4) {
     test = read_split(out.files[2], out.files[3], options.classes);
-    check_same_size(all, test, out.files);
+    SINTER_CHECK(all.image() == test.image(), data,
+        cat("data: sizes differ: ", all.image().str(), " images in ", escaped(out.files[0]), ", ",
+            test.image().str(), " in ", escaped(out.files[2])));
     if (out.sorted && options.val > 0)
       how += " (sorted by label: val, the last of train, has few of them)";
   } else if (options.pair_is_test) {
@@ -272,8 +248,11 @@ Split slice(const Split& split, int64_t begin, int64_t end) {
 }
 
 Split read_split(const std::string& images_path, const std::string& labels_path, int64_t classes) {
-  const Split split{read_array(images_path, IdxKind::images).images(),
-      read_array(labels_path, IdxKind::labels).labels()};
+  const auto read = [](const std::string& path, IdxKind kind) {
+    return is_npy(path) ? read_npy(path) : read_idx(path, kind);
+  };
+  const Split split{
+      read(images_path, IdxKind::images).images(), read(labels_path, IdxKind::labels).labels()};
   const int64_t n = split.images.size(0);
   SINTER_CHECK(n == split.size(), data,
       cat("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(),
@@ -297,7 +276,8 @@ Dataset load_dataset(const DataOptions& options) {
   if (by_variable) how = " (SINTER_DATA)";
   if (what.empty()) {
     for (const std::string& place : {std::string("data/mnist"), mnist_cache_folder()}) {
-      if (!what.empty() || place.empty() || !holds_any(place)) continue;
+      const auto is_there = [&](const Stem& stem) { return !find_file(place, stem).empty(); };
+      if (!what.empty() || place.empty() || std::ranges::none_of(kStems, is_there)) continue;
       what = place;
       how = " (found: none was given)";
     }

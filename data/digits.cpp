@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string_view>
+#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
 #include "core/parallel.h"
-#include "core/rng.h"
+#include "data/word_stream.h"
 
 namespace sinter {
 namespace {
@@ -25,7 +25,7 @@ using Variant = std::vector<Stroke>;
 
 // Per digit: '~' a Catmull-Rom curve, '-' straight lines; '/' next stroke, '|' next variant;
 // hundredths of the glyph box, y down.
-constexpr std::string_view kGlyphs[10] = {
+constexpr const char* kGlyphs[10] = {
     "~50,2 20,15 12,50 22,87 50,98 78,87 88,50 80,15 50,2 | ~62,5 30,12 15,55 30,93 60,95 85,60 "
     "80,20 50,4 40,12",
     "-50,2 50,98 | -30,25 53,2 53,98 | -30,25 53,2 53,96 / -25,96 80,96",
@@ -46,25 +46,18 @@ constexpr std::string_view kGlyphs[10] = {
     "78,22 78,65 60,93 22,94"
     " | ~78,18 45,4 20,25 40,48 76,30 / -80,8 74,98"};
 
-std::vector<Variant> parse_variants(std::string_view text) {
+std::vector<Variant> parse_variants(const char* text) {
   std::vector<Variant> variants(1);
-  const char* p = text.data();
-  const char* const end = p + text.size();
-  const auto number = [&] {
-    int value = 0;
-    while (p < end && *p >= '0' && *p <= '9') value = value * 10 + (*p++ - '0');
-    return float(value) / 100.0f;
-  };
-  while (p < end) {
-    if (*p == '|') variants.emplace_back();
-    if (*p == '~' || *p == '-') variants.back().push_back({*p == '~', {}});
-    if (*p < '0' || *p > '9') {
-      ++p;
-      continue;
+  while (*text) {
+    const char c = *text;
+    if (c == '|') variants.emplace_back();
+    if (c == '~' || c == '-') variants.back().push_back({c == '~', {}});
+    int x = 0, y = 0, length = 1;
+    if (c >= '0' && c <= '9') {
+      std::sscanf(text, "%d,%d%n", &x, &y, &length);
+      variants.back().back().points.push_back({float(x) / 100.0f, float(y) / 100.0f});
     }
-    const float x = number();
-    ++p;  // the comma
-    variants.back().back().points.push_back({x, number()});
+    text += length;
   }
   return variants;
 }
@@ -72,43 +65,25 @@ std::vector<Variant> parse_variants(std::string_view text) {
 const std::array<std::vector<Variant>, 10>& glyphs() {
   static const auto table = [] {
     std::array<std::vector<Variant>, 10> out;
-    for (int digit = 0; digit < 10; ++digit) out[digit] = parse_variants(kGlyphs[digit]);
+    std::ranges::transform(kGlyphs, out.begin(), parse_variants);
     return out;
   }();
   return table;
 }
 
-// The words of one item's shape stream, in order.
-class Stream {
- public:
-  Stream(uint64_t seed, uint64_t item) : seed_(seed), item_(item) {}
-  // Word block `block` of stream `kind` (0 shape, 1 noise) of this item.
-  std::array<uint32_t, 4> words(uint32_t block, uint32_t kind) const {
-    return philox4x32({block, kind, uint32_t(item_), uint32_t(item_ >> 32)},
-        {uint32_t(seed_), uint32_t(seed_ >> 32)});
-  }
-  uint32_t bits() {
-    if (at_ == 4) {
-      words_ = words(block_++, 0);
-      at_ = 0;
-    }
-    return words_[at_++];
-  }
-  int below(size_t n) { return int((uint64_t{bits()} * n) >> 32); }
-  float uniform(float low, float high) { return low + (high - low) * uniform_from_bits(bits()); }
+// Stream `kind` of an item: 0 its shape, 1 its noise.
+struct Stream : WordStream {
+  Stream(uint64_t seed, uint64_t item, uint32_t kind = 0)
+      : WordStream(seed, kind, uint32_t(item), uint32_t(item >> 32)) {}
+  int below(size_t n) { return int((uint64_t{next()} * n) >> 32); }
+  float uniform(float low, float high) { return low + (high - low) * uniform_from_bits(next()); }
   // Mean 0, variance 1 from four uniforms: close enough to a normal, and the same bits everywhere.
   float normal() {
     float sum = 0;
-    for (int i = 0; i < 4; ++i) sum += uniform_from_bits(bits());
+    for (int i = 0; i < 4; ++i) sum += uniform_from_bits(next());
     return (sum - 2.0f) * 1.7320508f;
   }
   bool one_in_ten() { return uniform(0, 1) < 0.1f; }
-
- private:
-  uint64_t seed_, item_;
-  uint32_t block_ = 0;
-  int at_ = 4;
-  std::array<uint32_t, 4> words_{};
 };
 
 // A corner of the drawn line; with the pen down a piece leads here from the corner before.
@@ -155,56 +130,42 @@ void trace(const Stroke& stroke, Stream& random, std::vector<Corner>& line) {
 }
 
 // Glyph box to pixels: scale, shear, rotate, move.
-class Placement {
- public:
-  explicit Placement(Stream& random) {
-    const float size = random.uniform(0.75f, 1.1f), aspect = random.uniform(0.85f, 1.15f);
-    scale_x_ = 17.0f * size * aspect;
-    scale_y_ = 20.0f * size / aspect;
-    shear_ = random.uniform(-0.25f, 0.25f);
-    const float t = 0.0785f * random.normal(), d = 1.0f + t * t;  // t: tangent of half the angle
-    cos_ = (1.0f - t * t) / d;
-    sin_ = 2.0f * t / d;
-    centre_ = {random.uniform(12, 16), random.uniform(12, 16)};
-  }
-  Point operator()(Point p) const {
-    const float y = (p.y - 0.5f) * scale_y_, x = (p.x - 0.5f) * scale_x_ + shear_ * y;
-    return {cos_ * x - sin_ * y + centre_.x, sin_ * x + cos_ * y + centre_.y};
-  }
-
- private:
-  float scale_x_, scale_y_, shear_, cos_, sin_;
-  Point centre_;
-};
+auto placement(Stream& random) {
+  const float size = random.uniform(0.75f, 1.1f), aspect = random.uniform(0.85f, 1.15f),
+              scale_x = 17.0f * size * aspect, scale_y = 20.0f * size / aspect,
+              shear = random.uniform(-0.25f, 0.25f),
+              t = 0.0785f * random.normal(),  // the tangent of half the angle
+      d = 1.0f + t * t, cosine = (1.0f - t * t) / d, sine = 2.0f * t / d;
+  const Point centre{random.uniform(12, 16), random.uniform(12, 16)};
+  return [=](Point p) -> Point {
+    const float y = (p.y - 0.5f) * scale_y, x = (p.x - 0.5f) * scale_x + shear * y;
+    return {cosine * x - sine * y + centre.x, sine * x + cosine * y + centre.y};
+  };
+}
 
 // A 4x4 grid of displacements over the image, smoothstep between. It moves points: strokes bend but
 // keep their width.
-class Elastic {
- public:
-  explicit Elastic(Stream& random) {
-    for (auto& row : grid_)
-      for (Point& d : row) d = {1.1f * random.normal(), 1.1f * random.normal()};
-  }
-  Point operator()(Point p) const {
+auto elastic(Stream& random) {
+  std::array<std::array<Point, 4>, 4> grid;
+  for (auto& row : grid)
+    for (Point& d : row) d = {1.1f * random.normal(), 1.1f * random.normal()};
+  return [grid](Point p) -> Point {
+    const auto cell = [](float v) {
+      const float g = std::clamp(v * (3.0f / kImageSide), 0.0f, 3.0f);
+      const int i = std::min(int(g), 2);
+      const float f = g - float(i);
+      return std::pair(i, f * f * (3.0f - 2.0f * f));
+    };
     const auto [column, fx] = cell(p.x);
     const auto [row, fy] = cell(p.y);
     const auto mix = [&, c = column, r = row, fx = fx, fy = fy](float Point::*d) {
-      const float top = grid_[r][c].*d + fx * (grid_[r][c + 1].*d - grid_[r][c].*d);
-      const float bottom = grid_[r + 1][c].*d + fx * (grid_[r + 1][c + 1].*d - grid_[r + 1][c].*d);
+      const float top = grid[r][c].*d + fx * (grid[r][c + 1].*d - grid[r][c].*d);
+      const float bottom = grid[r + 1][c].*d + fx * (grid[r + 1][c + 1].*d - grid[r + 1][c].*d);
       return top + fy * (bottom - top);
     };
     return {p.x + mix(&Point::x), p.y + mix(&Point::y)};
-  }
-
- private:
-  static std::pair<int, float> cell(float v) {
-    const float g = std::clamp(v * (3.0f / kImageSide), 0.0f, 3.0f);
-    const int i = std::min(int(g), 2);
-    const float f = g - float(i);
-    return {i, f * f * (3.0f - 2.0f * f)};
-  }
-  Point grid_[4][4];
-};
+  };
+}
 
 constexpr int kRow = 32;  // an image row, padded to whole vectors
 using Plane = std::array<float, kImageSide * kRow>;
@@ -255,8 +216,8 @@ int draw_digit(uint64_t data_seed, uint64_t index, std::span<uint8_t> image) {
   std::vector<Corner> line;
   line.reserve(128);
   for (const Stroke& stroke : variants[random.below(variants.size())]) trace(stroke, random, line);
-  const Placement place(random);
-  const Elastic bend(random);
+  const auto place = placement(random);
+  const auto bend = elastic(random);
   for (Corner& corner : line) corner.at = bend(place(corner.at));
 
   Plane ink{};
@@ -269,9 +230,10 @@ int draw_digit(uint64_t data_seed, uint64_t index, std::span<uint8_t> image) {
     stroke_ink(stray, random.uniform(0.8f, 1.8f), ink);
   }
 
+  const Stream noise_words(data_seed, index, 1);
   std::array<uint16_t, kImageSide * kRow> noise;
   for (uint32_t block = 0; block < noise.size() / 8; ++block) {
-    const auto words = random.words(block, 1);
+    const auto words = noise_words.block(block);
     for (int i = 0; i < 8; ++i) noise[8 * block + i] = uint16_t(words[i / 2] >> (i % 2 * 16));
   }
   std::array<uint8_t, kImageSide * kRow> padded;

@@ -1,8 +1,8 @@
 // One PNG image as a model's input. Read as grey, and prepared the way MNIST was: white on black,
 // centred by mass, of 28 pixels 20 high or wide; or read in colour, and scaled.
 //
-// Used by `mnist predict`. Any colour type and depth, at most 4096 x 4096; errors are data errors
-// (not_built without libpng). Thread-safe.
+// Used by `mnist predict`. Any colour type and depth but interlaced files of 16 bits a channel, at
+// most 4096 x 4096; errors are data errors. Thread-safe.
 #pragma once
 
 #include <cstdint>

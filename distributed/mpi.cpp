@@ -38,17 +38,10 @@ const MpiLibrary& mpi_library() {
   return found;
 }
 
-void check_mpi(int status, const char* what) {
-  if (status == 0) return;
-  throw Error(
-      Error::Kind::state, cat("MPI: ", what, " failed: ", mpi_library().calls->text_of(status),
-                              "; its status must be MPI_SUCCESS"));
-}
-
 // MPI counts in int.
-int count_of_bytes(size_t bytes) {
-  SINTER_CHECK(bytes <= static_cast<size_t>(std::numeric_limits<int>::max()), usage,
-      cat("MPI: a text of ", bytes, " bytes; at most 2^31 - 1"));
+int count_of_bytes(double bytes) {
+  SINTER_CHECK(bytes <= std::numeric_limits<int>::max(), usage,
+      cat("MPI: texts of ", bytes, " bytes; at most 2^31 - 1"));
   return static_cast<int>(bytes);
 }
 
@@ -61,28 +54,24 @@ class MpiCommunicator final : public Communicator {
   }
   std::string describe() const override { return mpi_version(); }
 
-  void broadcast(void* data, size_t bytes) override {
-    Requests requests(1);
-    check_mpi(mpi_.broadcast(data, count_of_bytes(bytes), &requests[0]), "MPI_Ibcast");
-    wait(requests);
-  }
-
   std::vector<std::string> gather(const std::string& own) override {
     const auto ranks = static_cast<size_t>(size());
-    std::vector<int> sizes(ranks), begins(ranks);
-    const int mine = count_of_bytes(own.size());
+    std::vector<double> lengths(ranks);
+    lengths[static_cast<size_t>(rank())] = static_cast<double>(own.size());
     Requests requests(1);
-    check_mpi(mpi_.gather_int(&mine, sizes.data(), &requests[0]), "MPI_Iallgather");
+    mpi_.sum(lengths.data(), size(), true, &requests[0]);
     wait(requests);
-    size_t bytes = 0;
-    for (size_t r = 0; r < ranks; ++r) {
-      begins[r] = count_of_bytes(bytes);
-      bytes += static_cast<size_t>(sizes[r]);
+    std::vector<int> sizes, begins;
+    double bytes = 0;
+    for (const double length : lengths) {
+      begins.push_back(count_of_bytes(bytes));
+      sizes.push_back(count_of_bytes(length));
+      bytes += length;
     }
-    std::string text(bytes, 0);
+    std::string text(static_cast<size_t>(count_of_bytes(bytes)), 0);
     requests.resize(1);
-    check_mpi(mpi_.gather(own.data(), mine, text.data(), sizes.data(), begins.data(), &requests[0]),
-        "MPI_Iallgatherv");
+    mpi_.gather(own.data(), sizes[static_cast<size_t>(rank())], text.data(), sizes.data(),
+        begins.data(), &requests[0]);
     wait(requests);
     std::vector<std::string> all;
     for (size_t r = 0; r < ranks; ++r)
@@ -108,9 +97,8 @@ class MpiCommunicator final : public Communicator {
       constexpr int64_t kMost = 1 << 30;
       while (piece.count > 0) {
         const int64_t count = std::min(piece.count, kMost);
-        check_mpi(mpi_.sum(piece.data, static_cast<int>(count), dtype == DType::f64,
-                      &requests.emplace_back()),
-            "MPI_Iallreduce");
+        mpi_.sum(
+            piece.data, static_cast<int>(count), dtype == DType::f64, &requests.emplace_back());
         piece.data = static_cast<char*>(piece.data) + count * static_cast<int64_t>(size_of(dtype));
         piece.count -= count;
       }
@@ -139,12 +127,8 @@ class MpiCommunicator final : public Communicator {
   };
   // The last goes first: requests of a sum end in about the order in which they began.
   bool test(Requests& requests) {
-    int done = 1;
-    while (done && !requests.empty()) {
-      check_mpi(mpi_.test(&requests.back(), &done), "MPI_Test");
-      if (done) requests.pop_back();
-    }
-    return done;
+    while (!requests.empty() && mpi_.test(&requests.back())) requests.pop_back();
+    return requests.empty();
   }
 
   // Looks again and again at first; then gives the core away between two looks, since ranks may be
@@ -219,9 +203,8 @@ std::unique_ptr<Communicator> make_mpi_communicator() {
     throw Error(Error::Kind::not_built, cat("MPI: not in this build: ", why),
         "scripts/setup mpi (libopenmpi-dev, openmpi-bin), then configure and build again");
   }
-  SINTER_CHECK(!calls->started(), state, "MPI: it was started before; once in a process");
   int rank = 0, size = 0;
-  check_mpi(calls->start(&rank, &size), "MPI_Init");
+  SINTER_CHECK(calls->start(&rank, &size), state, "MPI: it was started before; once in a process");
   return std::make_unique<MpiCommunicator>(*calls, rank, size);
 }
 

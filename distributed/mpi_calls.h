@@ -7,22 +7,19 @@ namespace sinter::distributed {
 
 using MpiRequest = void*;  // room for an MPI_Request, of whatever MPI
 
-// All speak of MPI_COMM_WORLD. What gives an int gives MPI's status, 0 for success.
+// All speak of MPI_COMM_WORLD. A call that fails ends the processes of all ranks, with what MPI
+// says of it.
 struct MpiCalls {
-  bool (*started)();
-  int (*start)(int* rank, int* size);
+  bool (*start)(int* rank, int* size);  // false: it was started before
   void (*end)();
   void (*abort)(int exit_status);
   const char* (*version)();
-  const char* (*text_of)(int status);
 
   // Each begins what test() sees the end of.
-  int (*broadcast)(void* data, int bytes, MpiRequest* request);
-  int (*gather_int)(const int* own, int* all, MpiRequest* request);
-  int (*gather)(const void* own, int bytes, void* all, const int* sizes, const int* begins,
+  void (*gather)(const void* own, int bytes, void* all, const int* sizes, const int* begins,
       MpiRequest* request);
-  int (*sum)(void* data, int count, bool f64, MpiRequest* request);
-  int (*test)(MpiRequest* request, int* done);
+  void (*sum)(void* data, int count, bool f64, MpiRequest* request);
+  bool (*test)(MpiRequest* request);
 
   // A byte that is not waited for.
   void (*send_note)(int rank);

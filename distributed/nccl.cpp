@@ -44,7 +44,8 @@ class NcclCommunicator final : public Communicator {
     set_timeout(host_->timeout());
     NcclId id{};
     if (rank() == 0) check(nccl_.ncclGetUniqueId(&id), "ncclGetUniqueId");
-    host_->broadcast(&id, sizeof id);
+    const std::string own(id.bytes, sizeof id);
+    host_->gather(own)[0].copy(id.bytes, sizeof id);
     SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     try {
       check(nccl_.ncclCommInitRank(&comm_, size(), id, rank()), "ncclCommInitRank");
@@ -73,7 +74,6 @@ class NcclCommunicator final : public Communicator {
     return cat(nccl_version(&why), ", ", host_->describe());
   }
   double sum(double value) override { return host_->sum(value); }
-  void broadcast(void* data, size_t bytes) override { host_->broadcast(data, bytes); }
   std::vector<std::string> gather(const std::string& own) override { return host_->gather(own); }
   [[noreturn]] void abort(int exit_status) override {
     host_->abort(exit_status);
@@ -165,8 +165,6 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicato
 }
 
 #else
-
-void set_nccl(const Nccl*) {}
 
 std::string nccl_version(std::string* why) {
   *why = "CUDA kernels are off";

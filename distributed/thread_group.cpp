@@ -1,5 +1,6 @@
 #include "distributed/thread_group.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -11,72 +12,69 @@
 
 namespace sinter::distributed {
 
-// One rank's part of a sum, until it has finished it.
-struct PartOfSum {
-  std::vector<SumPiece> pieces;
-  DType dtype = DType::f32;
-  int64_t meeting = 0;
-};
-
-namespace {
-
 using Clock = std::chrono::steady_clock;
 
-// In the order of the ranks, into the memory of all of them.
-template <class T> void sum_piece(const std::vector<void*>& parts, size_t piece) {
-  const auto piece_of = [&](void* part) { return static_cast<PartOfSum*>(part)->pieces[piece]; };
-  const auto [data, count, _] = piece_of(parts[0]);
-  T* const total = static_cast<T*>(data);
-  for (size_t r = 1; r < parts.size(); ++r) {
-    const T* const other = static_cast<const T*>(piece_of(parts[r]).data);
-    for (int64_t i = 0; i < count; ++i) total[i] += other[i];
-  }
-  for (size_t r = 1; r < parts.size(); ++r)
-    std::memcpy(piece_of(parts[r]).data, total, static_cast<size_t>(count) * sizeof(T));
-}
+// What one rank brings to a meeting: pieces to sum, or a text for all. It stays until the rank has
+// what it came for.
+struct ThreadGroup::Part {
+  int64_t meeting = 0;
+  std::vector<SumPiece> pieces{};
+  DType dtype = DType::f32;
+  std::string text{};
+  std::vector<std::string> texts{};  // of all ranks
 
-void sum_parts(const std::vector<void*>& parts) {
-  const auto& first = *static_cast<PartOfSum*>(parts[0]);
-  for (size_t r = 1; r < parts.size(); ++r) {
-    const auto& other = *static_cast<PartOfSum*>(parts[r]);
-    bool same = other.dtype == first.dtype && other.pieces.size() == first.pieces.size();
-    for (size_t p = 0; same && p < first.pieces.size(); ++p)
-      same = other.pieces[p].count == first.pieces[p].count;
-    SINTER_CHECK(same, state,
-        cat("sum over ranks: rank ", r, " sums other tensors than rank 0: ", other.pieces.size(),
-            " pieces instead of ", first.pieces.size(), ", or of other sizes"));
+  using All = std::vector<Part*>;  // by rank
+  // In the order of the ranks, into the memory of all of them.
+  template <class T> static void sum_piece(const All& parts, size_t piece) {
+    const auto [data, count, _] = parts[0]->pieces[piece];
+    T* const total = static_cast<T*>(data);
+    for (const Part* other : std::span(parts).subspan(1)) {
+      for (int64_t i = 0; i < count; ++i)
+        total[i] += static_cast<const T*>(other->pieces[piece].data)[i];
+    }
+    for (const Part* other : std::span(parts).subspan(1))
+      std::memcpy(other->pieces[piece].data, total, static_cast<size_t>(count) * sizeof(T));
   }
-  for (size_t p = 0; p < first.pieces.size(); ++p) {
-    if (first.dtype == DType::f32) sum_piece<float>(parts, p);
-    if (first.dtype == DType::f64) sum_piece<double>(parts, p);
+  static void bring_together(const All& parts) {
+    const Part& first = *parts[0];
+    for (size_t r = 0; r < parts.size(); ++r) {
+      const Part& other = *parts[r];
+      const bool same = other.dtype == first.dtype && std::ranges::equal(other.pieces, first.pieces,
+                                                          {}, &SumPiece::count, &SumPiece::count);
+      SINTER_CHECK(same, state,
+          cat("sum over ranks: rank ", r, " sums other tensors than rank 0: ", other.pieces.size(),
+              " pieces instead of ", first.pieces.size(), ", or of other sizes"));
+      for (Part* to : parts) to->texts.push_back(other.text);
+    }
+    for (size_t p = 0; p < first.pieces.size(); ++p) {
+      if (first.dtype == DType::f32) sum_piece<float>(parts, p);
+      if (first.dtype == DType::f64) sum_piece<double>(parts, p);
+    }
   }
-}
+};
 
-}  // namespace
-
-// Ranks meet at their first, second, .. call. Each leaves a pointer; the last one to come does the
-// work on what all have left, and only then may anyone go on.
+// Ranks meet at their first, second, .. call. Each leaves its part; the last one to come does the
+// work on all of them, and only then may anyone go on.
 struct ThreadGroup::Shared {
   struct Meeting {
-    std::vector<void*> left_by;  // by rank; null: has not come
+    Part::All left_by;  // null: has not come
     int came = 0, gone = 0;
     bool done = false;
     Clock::time_point there;  // when its result has come over the network
   };
-  using Work = std::function<void(const std::vector<void*>&)>;
 
   Shared(int size, const ThreadGroupOptions& options) : size(size), options(options) {}
 
-  void come(int64_t number, int rank, void* mine, const Work& work) {
+  void come(int rank, Part& mine) {
     std::unique_lock lock(mutex);
-    Meeting& meeting = meetings[number];
+    Meeting& meeting = meetings[mine.meeting];
     meeting.left_by.resize(static_cast<size_t>(size));
-    meeting.left_by[static_cast<size_t>(rank)] = mine;
+    meeting.left_by[static_cast<size_t>(rank)] = &mine;
     if (++meeting.came < size) return;
     lock.unlock();
     std::exception_ptr error;
     try {
-      work(meeting.left_by);
+      Part::bring_together(meeting.left_by);
     } catch (...) {
       error = std::current_exception();
     }
@@ -117,7 +115,7 @@ struct ThreadGroup::Shared {
 
   // With the lock. A meeting that has not begun its work never will.
   void take_out(Meeting& meeting, int rank) {
-    void*& left = meeting.left_by[static_cast<size_t>(rank)];
+    Part*& left = meeting.left_by[static_cast<size_t>(rank)];
     if (!meeting.done && std::exchange(left, nullptr)) --meeting.came;
   }
 
@@ -156,23 +154,11 @@ class ThreadGroup::Rank final : public Communicator {
   }
   std::string describe() const override { return "threads of one process"; }
 
-  void broadcast(void* data, size_t bytes) override {
-    meet(data, [bytes](const std::vector<void*>& all) {
-      for (size_t r = 1; r < all.size(); ++r) std::memcpy(all[r], all[0], bytes);
-    });
-  }
   std::vector<std::string> gather(const std::string& own) override {
-    struct Texts {
-      const std::string& own;
-      std::vector<std::string> all;
-    } texts{own, {}};
-    meet(&texts, [](const std::vector<void*>& all) {
-      for (void* to : all) {
-        for (void* from : all)
-          static_cast<Texts*>(to)->all.push_back(static_cast<Texts*>(from)->own);
-      }
-    });
-    return std::move(texts.all);
+    Part part{.meeting = meetings_++, .text = own};
+    shared_.come(rank(), part);
+    shared_.wait(part.meeting, rank(), timeout());
+    return std::move(part.texts);
   }
   [[noreturn]] void abort(int exit_status) override { std::exit(exit_status); }
 
@@ -181,9 +167,9 @@ class ThreadGroup::Rank final : public Communicator {
       int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) override {
     SINTER_CHECK(device.type != Device::Type::cuda, device,
         cat("sum over ranks: threads sum memory of the host; the tensors are on ", device.str()));
-    PartOfSum& part = sums_[bucket];
-    part = {{pieces.begin(), pieces.end()}, dtype, meetings_++};
-    shared_.come(part.meeting, rank(), &part, sum_parts);
+    Part& part = sums_[bucket];
+    part = {.meeting = meetings_++, .pieces = {pieces.begin(), pieces.end()}, .dtype = dtype};
+    shared_.come(rank(), part);
   }
   Time finish(int64_t bucket) override {
     const Time there = shared_.wait(sums_.at(bucket).meeting, rank(), timeout());
@@ -192,13 +178,8 @@ class ThreadGroup::Rank final : public Communicator {
   }
 
  private:
-  void meet(void* mine, const Shared::Work& work) {
-    const int64_t number = meetings_++;
-    shared_.come(number, rank(), mine, work);
-    shared_.wait(number, rank(), timeout());
-  }
   Shared& shared_;
-  std::map<int64_t, PartOfSum> sums_;
+  std::map<int64_t, Part> sums_;
   int64_t meetings_ = 0;
 };
 

@@ -27,6 +27,7 @@ class ThreadGroup {
 
  private:
   class Rank;
+  struct Part;
   struct Shared;
   std::unique_ptr<Shared> shared_;
 };

@@ -50,7 +50,10 @@ std::span<const std::string_view> activation_names();
 class Dropout : public Module {
  public:
   // 0 <= p < 1; throws usage.
-  explicit Dropout(double p);
+  explicit Dropout(double p) : p_(p) {
+    SINTER_CHECK(
+        p >= 0 && p < 1, usage, cat("Dropout: p out of range: ", p, "; allowed 0 <= p < 1"));
+  }
   Tensor forward(const Tensor& x) override { return is_training() && p_ > 0 ? dropout(x, p_) : x; }
   std::string describe() const override { return cat("Dropout(", p_, ")"); }
 

@@ -25,14 +25,10 @@ NamedTensors all_tensors(const Module& model, const Optimizer& optimizer) {
   return all;
 }
 
-// The tensors of a checkpoint, with the skipped steps that one of before they were counted lacks.
-NamedTensors saved_tensors(const Checkpoint& checkpoint, const Optimizer& optimizer) {
-  NamedTensors all = checkpoint.tensors;
-  const std::string prefix = cat(kOptim, kSkippedSteps, "/");
-  bool any = false;
-  for (const auto& [name, tensor] : all) {
-    if (!name.starts_with(prefix)) continue;
-    any = true;
+// Whole numbers, up to the steps done.
+void check_skipped_steps(const Checkpoint& checkpoint) {
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (!name.starts_with(cat(kOptim, kSkippedSteps, "/"))) continue;
     for (const double skipped : tensor.to_vector<double>()) {
       SINTER_CHECK(skipped >= 0 && skipped <= double(checkpoint.state.optimizer_step) &&
                        skipped == std::floor(skipped),
@@ -42,11 +38,6 @@ NamedTensors saved_tensors(const Checkpoint& checkpoint, const Optimizer& optimi
               " steps done"));
     }
   }
-  for (const auto& [name, tensor] : optimizer.state_tensors()) {
-    const std::string saved = kOptim + name;
-    if (!any && saved.starts_with(prefix)) all.push_back({saved, Tensor::zeros({1}, DType::f64)});
-  }
-  return all;
 }
 
 Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].tensor.device(); }
@@ -132,7 +123,8 @@ Checkpoint read_checkpoint(const std::string& path) {
 }
 
 void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optimizer) {
-  load_state_dict(all_tensors(model, optimizer), saved_tensors(checkpoint, optimizer),
+  check_skipped_steps(checkpoint);
+  load_state_dict(all_tensors(model, optimizer), checkpoint.tensors,
       {.same_keys_only = true, .source = checkpoint.path});
   const TrainingState& state = checkpoint.state;
   optimizer.set_steps(state.optimizer_step);

@@ -2,7 +2,7 @@
 //
 //   "0.weight"                      weights, as in the state dict: f32 masters
 //   "sinter.optim/exp_avg/0.weight" optimizer state, under PyTorch's names; skipped_steps is the
-//                                   step's number less PyTorch's `step`, and 0 where it is missing
+//                                   step's number less PyTorch's `step`
 //   metadata sinter.config          the run's flags, as text that the caller reads
 //   metadata sinter.state           TrainingState as JSON: u64 as text, floats as hex bits, no
 //                                   time, so that the same state is the same bytes

@@ -13,11 +13,8 @@ Tensor total_squared(const std::vector<Tensor>& params) {
     const Tensor grad = param.grad();
     if (!grad.defined()) continue;
     const Tensor squared = squared_norm(grad);
-    if (total.defined()) {
-      accumulate(total, squared);
-    } else {
-      total = squared;
-    }
+    if (total.defined()) accumulate(total, squared);
+    if (!total.defined()) total = squared;
   }
   return total;
 }
@@ -26,7 +23,7 @@ Tensor total_squared(const std::vector<Tensor>& params) {
 
 Tensor GradNorm::tensor() const {
   const NoGrad no_grad;
-  return squared_.defined() ? sqrt(squared_) : Tensor();
+  return squared.defined() ? sqrt(squared) : Tensor();
 }
 
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
@@ -38,13 +35,13 @@ GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
   for (const Tensor& param : params) {
     if (const Tensor grad = param.grad(); grad.defined()) clip_in_place(grad, total, max_norm);
   }
-  return GradNorm(total);
+  return {total};
 }
 
 double grad_norm(const std::vector<Tensor>& params) {
   const NoGrad no_grad;
-  const Tensor total = total_squared(params);
-  return total.defined() ? GradNorm(total).item() : 0;
+  const GradNorm norm{total_squared(params)};
+  return norm.defined() ? norm.item() : 0;
 }
 
 }  // namespace sinter::nn

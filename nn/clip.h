@@ -10,16 +10,11 @@ namespace sinter::nn {
 
 // The norm of all gradients before clipping, as a tensor of one element. It is computed only when
 // it is asked for, so a step that does not ask pays nothing. Undefined if there was no gradient.
-class GradNorm {
- public:
-  explicit GradNorm(Tensor squared) : squared_(std::move(squared)) {}
-  bool defined() const { return squared_.defined(); }
+struct GradNorm {
+  Tensor squared;
+  bool defined() const { return squared.defined(); }
   Tensor tensor() const;
-  operator Tensor() const { return tensor(); }
   double item() const { return tensor().item(); }
-
- private:
-  Tensor squared_;
 };
 
 // Scales all gradients by min(1, max_norm / norm), in place; parameters without one are skipped.

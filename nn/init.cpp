@@ -38,20 +38,18 @@ void ones(const Tensor& t) {
 }
 
 void uniform(const Tensor& t, double low, double high, Stream& stream) {
-  const auto [seed, index] = stream;
-  fill(t, [&, seed = seed, index = index](uint64_t i) {
-    return low + (high - low) * uniform_from_bits(philox_word(seed, index, i));
+  const Stream at{stream.seed, stream.index++};
+  fill(t, [&](uint64_t i) {
+    return low + (high - low) * uniform_from_bits(philox_word(at.seed, at.index, i));
   });
-  ++stream.index;
 }
 
 void normal(const Tensor& t, double mean, double deviation, Stream& stream) {
-  const auto [seed, index] = stream;
-  fill(t, [&, seed = seed, index = index](uint64_t i) {
-    return mean + deviation * normal_from_bits(philox_word(seed, index, 2 * i),
-                                  philox_word(seed, index, 2 * i + 1));
+  const Stream at{stream.seed, stream.index++};
+  fill(t, [&](uint64_t i) {
+    return mean + deviation * normal_from_bits(philox_word(at.seed, at.index, 2 * i),
+                                  philox_word(at.seed, at.index, 2 * i + 1));
   });
-  ++stream.index;
 }
 
 void linear_default(const Tensor& t, int64_t fan_in, Stream& stream) {

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "nn/activations.h"
+#include "nn/linear.h"
 #include "nn/sequential.h"
 
 namespace sinter::nn {
@@ -18,7 +20,17 @@ struct MlpOptions {
 class Mlp : public Module {
  public:
   // sizes: features in, hidden .., out: {784, 256, 128, 10}. Throws usage.
-  explicit Mlp(const std::vector<int64_t>& sizes, const MlpOptions& options = {});
+  explicit Mlp(const std::vector<int64_t>& sizes, const MlpOptions& options = {}) {
+    SINTER_CHECK(sizes.size() >= 2, usage,
+        cat("Mlp: sizes of input and output are wanted: ", sizes.size(), " given"));
+    for (size_t i = 1; i < sizes.size(); ++i) {
+      layers_->append(std::make_shared<Linear>(sizes[i - 1], sizes[i]));
+      if (i + 1 == sizes.size()) break;
+      layers_->append(make_activation(options.activation));
+      if (options.dropout != 0) layers_->append(std::make_shared<Dropout>(options.dropout));
+    }
+    init_parameters(options.seed);
+  }
   // x[B, sizes.front()] -> [B, sizes.back()]
   Tensor forward(const Tensor& x) override { return (*layers_)(x); }
   std::string describe() const override { return "MLP"; }

@@ -163,12 +163,12 @@ void Module::train(bool on) {
   for (Module* module : modules()) module->training_.set(on);
 }
 
-EvalMode::EvalMode(Module& module) : modules_(module.modules()) {
-  for (const Module* m : modules_) was_training_.push_back(m->is_training());
+EvalMode::EvalMode(Module& module) {
+  for (Module* m : module.modules()) was_training_.emplace_back(m, m->is_training());
   module.eval();
 }
 EvalMode::~EvalMode() {
-  for (size_t i = 0; i < modules_.size(); ++i) modules_[i]->training_.set(was_training_[i]);
+  for (const auto& [module, training] : was_training_) module->training_.set(training);
 }
 
 void Module::zero_grad() {
@@ -187,20 +187,14 @@ void Module::to(DType dtype) {
   SINTER_CHECK(is_float(dtype), dtype,
       cat("to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
   Converter convert;
-  std::vector<std::pair<Tensor, Tensor>> done;  // what is tied stays so
   for (Module* module : modules()) {
     for (Entry& entry : module->tensors_) {
       if (!is_float(entry.tensor.dtype()) || entry.tensor.dtype() == dtype) continue;
-      const auto tied = [&entry](const auto& pair) { return pair.first.is_same(entry.tensor); };
-      auto found = std::ranges::find_if(done, tied);
-      if (found == done.end()) {
-        Tensor converted = convert(entry.tensor, dtype);
-        converted.set_requires_grad(entry.is_parameter);
-        converted.autograd().name = entry.tensor.autograd().name;
-        converted.autograd().known = true;
-        found = done.insert(done.end(), {entry.tensor, converted});
-      }
-      entry.tensor = found->second;
+      Tensor converted = convert(entry.tensor, dtype);
+      converted.set_requires_grad(entry.is_parameter);
+      converted.autograd().name = entry.tensor.autograd().name;
+      converted.autograd().known = true;
+      entry.tensor = converted;
     }
   }
 }
@@ -223,23 +217,14 @@ void Module::enable_bf16() {
   if (last) last->enable_bf16_own(convert, DType::f32);
 }
 
-std::string Module::str() const {
-  std::string out;
-  print(out, 0);
-  return out;
-}
-
-void Module::print(std::string& out, int depth) const {
-  out += describe();
-  if (!children_.empty()) {
-    out += "(\n";
-    for (const Child& child : children_) {
-      out += std::string(2 * depth + 2, ' ') + "(" + child.name + "): ";
-      child.module->print(out, depth + 1);
-    }
-    out += std::string(2 * depth, ' ') + ")";
+std::string Module::str(int depth) const {
+  std::string out = describe();
+  const std::string margin(size_t(2 * depth), ' ');
+  for (const Child& child : children_) {
+    out += cat(&child == &children_[0] ? "(\n" : "", margin, "  (", child.name,
+        "): ", child.module->str(depth + 1));
   }
-  out += "\n";
+  return out + (children_.empty() ? "\n" : margin + ")\n");
 }
 
 namespace {
@@ -247,7 +232,7 @@ namespace {
 // Sums what each module's ops cost, by its path.
 struct CostRecorder : Recorder {
   struct Row {
-    Shape out;
+    std::string out;
     int64_t flops = 0;
   };
   std::map<std::string, Row> rows;
@@ -256,7 +241,7 @@ struct CostRecorder : Recorder {
   ~CostRecorder() override { std::erase(Context::current().recorders, this); }
   void record(const Call& call) override {
     Row& row = rows[Context::current().module];
-    if (!call.out.empty()) row.out = call.out[0].shape();
+    if (!call.out.empty()) row.out = call.out[0].shape().str();
     if (call.op.cost && !call.op.view)
       row.flops += call.op.cost(call.in, call.out, call.attrs).flops;
   }
@@ -277,15 +262,14 @@ std::string Module::summary(const Shape& input_shape) {
   profiler::Grid grid({"<module", "<output", "parameters", "FLOPs"});
   int64_t total_flops = 0;
   for (Module* module : all) {
-    const auto row = recorder.rows.find(module->full_path_);
+    const auto ran = recorder.rows.find(module->full_path_);
     int64_t own = 0;
     for (const Entry& entry : module->tensors_)
       own += entry.is_parameter ? entry.tensor.numel() : 0;
-    if (row == recorder.rows.end() && own == 0) continue;
-    const bool ran = row != recorder.rows.end();
-    total_flops += ran ? row->second.flops : 0;
-    grid.add({module->label(), ran ? row->second.out.str() : "-", cat(own),
-        cat(ran ? row->second.flops : 0)});
+    if (ran == recorder.rows.end() && own == 0) continue;
+    const auto [out, flops] = ran == recorder.rows.end() ? CostRecorder::Row{"-"} : ran->second;
+    total_flops += flops;
+    grid.add({module->label(), out, cat(own), cat(flops)});
   }
   grid.add({"total", "", cat(num_parameters()), cat(total_flops)});
   return grid.text();

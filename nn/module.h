@@ -83,8 +83,8 @@ class Module {
   // product stay f32.
   void enable_bf16();
 
-  // The tree as text, a line per module.
-  std::string str() const;
+  // The tree as text, a line per module, `depth` levels to the right.
+  std::string str(int depth = 0) const;
   // The tree as a table: output shape, parameters and forward FLOPs of each module for an input of
   // `input_shape`, whose first size is the batch. It runs the model once in evaluation mode on a
   // meta tensor, so nothing is computed.
@@ -114,6 +114,7 @@ class Module {
     return *children_[i].module;
   }
   size_t num_children() const { return children_.size(); }
+  size_t num_tensors() const { return tensors_.size(); }
 
   // Fills the module's own parameters.
   virtual void init_own(init::Stream&) {}
@@ -148,7 +149,6 @@ class Module {
   const char* path_below(const char* parent);
   void collect_modules(std::vector<Module*>& out);
   void collect_into(NamedTensors& out, const std::string& prefix, bool buffers) const;
-  void print(std::string& out, int depth) const;
 
   std::deque<Entry> tensors_;
   std::vector<Child> children_;
@@ -177,8 +177,7 @@ class EvalMode {
   EvalMode& operator=(const EvalMode&) = delete;
 
  private:
-  std::vector<Module*> modules_;
-  std::vector<bool> was_training_;
+  std::vector<std::pair<Module*, bool>> was_training_;
 };
 
 }  // namespace sinter::nn

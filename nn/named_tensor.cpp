@@ -1,10 +1,23 @@
 #include "nn/named_tensor.h"
 
+#include <algorithm>
+
 #include "autograd/autograd.h"
 #include "core/device/memory.h"
+#include "core/numbers.h"
 #include "ops/ops.h"
 
 namespace sinter::nn {
+
+size_t place_of(
+    const char* subject, std::string_view name, std::span<const std::string_view> names) {
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return size_t(found - names.begin());
+  const std::string nearest = nearest_word(name, names);
+  throw Error(Error::Kind::usage,
+      cat(subject, ": unknown name: ", escaped(name), "; ",
+          nearest.empty() ? "allowed " + join(names) : "nearest is " + nearest));
+}
 
 void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
   check_outside_step(writer);
@@ -19,19 +32,20 @@ void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
 }
 
 Tensor Converter::operator()(const Tensor& t, DType dtype) {
-  std::shared_ptr<Storage> converted;
-  for (const auto& [uid, storage] : done_) {
-    if (uid == t.storage()->uid()) converted = storage;
+  Tensor whole;
+  for (const auto& [original, converted] : done_) {
+    if (original.is_same(t)) return converted;
+    if (original.storage() == t.storage()) whole = converted;
   }
-  if (!converted) {
+  if (!whole.defined()) {
     const int64_t n = int64_t(t.storage()->bytes() / size_of(t.dtype()));
-    const Tensor whole = Tensor::empty({n}, dtype, t.device());
+    whole = Tensor::empty({n}, dtype, t.device());
     copy_values(whole, Tensor::view_of(t.storage(), t.dtype(), {n}, {1}, 0), "convert");
-    converted = whole.storage();
-    converted->follow(*t.storage());
-    done_.emplace_back(t.storage()->uid(), converted);
+    whole.storage()->follow(*t.storage());
   }
-  return Tensor::view_of(converted, dtype, t.shape(), t.strides(), t.offset());
+  return done_
+      .emplace_back(t, Tensor::view_of(whole.storage(), dtype, t.shape(), t.strides(), t.offset()))
+      .second;
 }
 
 }  // namespace sinter::nn

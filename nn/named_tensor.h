@@ -2,6 +2,7 @@
 // Names in a list are unique. Values.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,20 +25,25 @@ inline const Tensor* find(const NamedTensors& list, std::string_view name) {
   return nullptr;
 }
 
+// The place of `name` among those of things that a user chooses; throws usage for another word.
+// `subject` begins the message: "activation: unknown name: rulu; nearest is relu".
+size_t place_of(
+    const char* subject, std::string_view name, std::span<const std::string_view> names);
+
 // Writes the values of `from` over those of `to`, in place, converting between element types; `to`
 // keeps its storage. Any devices; `to` is dense, `from` may have any strides. Throws shape if the
 // shapes differ. `writer` is named by "changed in place" errors.
 void copy_values(const Tensor& to, const Tensor& from, const char* writer);
 
 // Tensors of another element type that share storage as the originals do: two halves of one block
-// stay halves of one block. Remembers what it converted, so use one Converter for all tensors that
-// may share.
+// stay halves of one block, and what is tied stays so. Remembers what it converted, so use one
+// Converter for all tensors that may share.
 class Converter {
  public:
   Tensor operator()(const Tensor& t, DType dtype);
 
  private:
-  std::vector<std::pair<uint64_t, std::shared_ptr<Storage>>> done_;  // by the uid of the original
+  std::vector<std::pair<Tensor, Tensor>> done_;  // original, converted
 };
 
 }  // namespace sinter::nn

@@ -48,30 +48,23 @@ Optimizer::Optimizer(
   });
   SINTER_CHECK(!attrs_.nesterov || attrs_.momentum > 0, usage,
       cat(class_name, ": nesterov without momentum: momentum is 0; it must be above 0"));
-  for (const OptimizerState& state : row_.states.first(row_.used_states(attrs_)))
-    add_slot(state.name);
-  if (row_.counts_steps) add_skipped_steps();
-}
-
-void Optimizer::add_slot(const std::string& name) {
-  Slot slot{name, {}};
-  for (const auto& [key, param] : params_) {
-    slot.tensors.push_back(Tensor::zeros(param.shape(), param.dtype(), param.device()));
-    slot.tensors.back().autograd().name = name + "/" + key;
+  const auto add_slot = [this](const std::string& name, auto make) {
+    Slot& slot = slots_.emplace_back(Slot{name, {}});
+    for (const auto& [key, param] : params_) {
+      slot.tensors.push_back(make(param));
+      slot.tensors.back().autograd().name = name + "/" + key;
+    }
+  };
+  for (const OptimizerState& state : row_.states.first(row_.used_states(attrs_))) {
+    add_slot(state.name,
+        [](const Tensor& p) { return Tensor::zeros(p.shape(), p.dtype(), p.device()); });
   }
-  slots_.push_back(std::move(slot));
-}
-
-void Optimizer::add_skipped_steps() {
-  const int64_t n = int64_t(params_.size());
-  skipped_ = Tensor::zeros({n}, DType::f64, state_.device());
+  if (!row_.counts_steps) return;
+  skipped_ = Tensor::zeros({int64_t(params_.size())}, DType::f64, state_.device());
   skipped_.autograd().name = kSkippedSteps;
-  Slot slot{kSkippedSteps, {}};
-  for (int64_t i = 0; i < n; ++i) {
-    slot.tensors.push_back(Tensor::view_of(skipped_.storage(), DType::f64, {1}, {1}, i));
-    slot.tensors.back().autograd().name = cat(kSkippedSteps, "/", params_[i].name);
-  }
-  slots_.push_back(std::move(slot));
+  add_slot(kSkippedSteps, [this, i = int64_t{0}](const Tensor&) mutable {
+    return Tensor::view_of(skipped_.storage(), DType::f64, {1}, {1}, i++);
+  });
 }
 
 // After the step, whose updates read the counts: one launch, and none where all have a gradient.
@@ -188,7 +181,9 @@ void Optimizer::set_steps(int64_t steps) {
   check_outside_step("set_steps");
   const StepState now = read_step_state(state_);
   StepState state{.lr = now.lr};
-  const auto [beta1, beta2] = betas();
+  // Of the powers in the state; 0 of an optimizer that does not ask for them.
+  const double beta1 = row_.counts_steps ? attrs_.beta1 : 0,
+               beta2 = row_.counts_steps ? attrs_.beta2 : 0;
   reset_step_state(state, beta1, beta2);
   // By the same recurrence as in training, so that the powers are the same bits; those that no
   // longer move need no more of it.
@@ -205,10 +200,6 @@ void Optimizer::set_steps(int64_t steps) {
   write_step_state(state_, state);
   lr_ = now.lr;
   next_rates_ = {};
-}
-
-std::pair<double, double> Optimizer::betas() const {
-  return row_.counts_steps ? std::pair(attrs_.beta1, attrs_.beta2) : std::pair(0.0, 0.0);
 }
 
 namespace {
@@ -256,11 +247,9 @@ std::vector<std::string> optimizer_names() {
 }
 
 const OptimizerChoice& optimizer_named(const std::string& name) {
-  const std::vector<std::string> names = optimizer_names();
-  const auto found = std::ranges::find(names, name);
-  SINTER_CHECK(found != names.end(), usage,
-      cat("optimizer: unknown name: ", name, "; allowed ", join(names, ", ")));
-  return optimizers()[size_t(found - names.begin())];
+  std::vector<std::string_view> names;
+  for (const OptimizerChoice& choice : optimizers()) names.push_back(choice.name);
+  return optimizers()[place_of("optimizer", name, names)];
 }
 
 }  // namespace sinter::nn

@@ -27,7 +27,7 @@
 
 namespace sinter::nn {
 
-// The slot of Adam that a checkpoint of before it may lack; then nothing was skipped.
+// Adam's slot of the steps that each parameter took no part in.
 inline constexpr const char* kSkippedSteps = "skipped_steps";
 
 class Optimizer {
@@ -72,20 +72,16 @@ class Optimizer {
   Optimizer(NamedTensors params, const char* class_name, double lr, const UpdateAttrs& attrs);
 
  private:
+  // A tensor per parameter. kSkippedSteps: f64[1], at how many of the steps done it had no
+  // gradient.
   struct Slot {
     std::string name;
     Tensors tensors;
   };
   void write_rates(double lr, const Tensor& next);
-  // One zeroed tensor per parameter, under that name in state_tensors().
-  void add_slot(const std::string& name);
-  // kSkippedSteps: f64[1] per parameter, at how many of the steps done it had no gradient.
-  void add_skipped_steps();
   void count_skipped();
   // Without the gradient.
   UpdateGroup operands(size_t i) const;
-  // Of the powers in StepState; 0 of an optimizer that does not ask for them.
-  std::pair<double, double> betas() const;
 
   NamedTensors params_;
   const OptimizerRow& row_;

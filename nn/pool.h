@@ -26,20 +26,15 @@ inline Pool2dAttrs square_pool(int64_t kernel, int64_t stride, int64_t padding) 
 }  // namespace detail
 
 // Which windows fit an image is max_pool2d's and avg_pool2d's to say (ops/ops.h).
-struct MaxPool2d : Activation {
-  explicit MaxPool2d(const Pool2dAttrs& attrs)
-      : Activation(detail::describe_pool("MaxPool2d", attrs),
-            [attrs](const Tensor& x) { return max_pool2d(x, attrs); }) {}
-  explicit MaxPool2d(int64_t kernel_size, int64_t stride = 0, int64_t padding = 0)
-      : MaxPool2d(detail::square_pool(kernel_size, stride, padding)) {}
+template <auto pool> struct Pool2d : Activation {
+  explicit Pool2d(const Pool2dAttrs& attrs)
+      : Activation(detail::describe_pool(pool == max_pool2d ? "MaxPool2d" : "AvgPool2d", attrs),
+            [attrs](const Tensor& x) { return pool(x, attrs); }) {}
+  explicit Pool2d(int64_t kernel_size, int64_t stride = 0, int64_t padding = 0)
+      : Pool2d(detail::square_pool(kernel_size, stride, padding)) {}
 };
-struct AvgPool2d : Activation {
-  explicit AvgPool2d(const Pool2dAttrs& attrs)
-      : Activation(detail::describe_pool("AvgPool2d", attrs),
-            [attrs](const Tensor& x) { return avg_pool2d(x, attrs); }) {}
-  explicit AvgPool2d(int64_t kernel_size, int64_t stride = 0, int64_t padding = 0)
-      : AvgPool2d(detail::square_pool(kernel_size, stride, padding)) {}
-};
+using MaxPool2d = Pool2d<max_pool2d>;
+using AvgPool2d = Pool2d<avg_pool2d>;
 
 // [N, C, H, W] -> [N, C H W]: the dims from start_dim on become one.
 struct Flatten : Activation {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/error.h"
+#include "nn/named_tensor.h"
 
 namespace sinter::nn {
 
@@ -29,13 +29,7 @@ double learning_rate(const Schedule& schedule, int64_t s) {
 }
 
 Schedule::Kind parse_schedule(std::string_view name) {
-  const auto found = std::find(Schedule::kNames.begin(), Schedule::kNames.end(), name);
-  if (found != Schedule::kNames.end())
-    return static_cast<Schedule::Kind>(found - Schedule::kNames.begin());
-  const std::string nearest = nearest_word(name, Schedule::kNames);
-  throw Error(Error::Kind::usage,
-      cat("schedule: unknown name: ", escaped(name), "; ",
-          nearest.empty() ? "allowed constant, cosine, step, onecycle" : "nearest is " + nearest));
+  return static_cast<Schedule::Kind>(place_of("schedule", name, Schedule::kNames));
 }
 
 }  // namespace sinter::nn

@@ -7,7 +7,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "core/error.h"
+#include "core/numbers.h"
 
 namespace sinter::nn {
 namespace {
@@ -21,28 +21,27 @@ bool fits(const Tensor& to, const Tensor& from) {
 }
 std::string brief(const Tensor& t) { return cat(name_of(t.dtype()), t.shape().str()); }
 
-// Names of `from` as the model would call them, index by index.
-using Names = std::vector<std::string>;
+// Names of `from` as the model would call them, index by index; none if there is no such way.
 struct Renaming {
-  Names names;
+  std::vector<std::string> names;
   std::string note;
 };
 
 // `from` against `to` under a renaming.
-struct Difference {
+struct Match {
+  std::vector<std::pair<Tensor, Tensor>> pairs;  // to, from
   std::vector<std::string> missing, unexpected, shape;
-  size_t matched = 0;
-  bool none() const { return missing.empty() && unexpected.empty() && shape.empty(); }
+  std::string note;
+  bool fits() const { return missing.empty() && unexpected.empty() && shape.empty(); }
 };
 
-Difference compare(const NamedTensors& to, const NamedTensors& from, const Names& names) {
-  Difference diff;
-  std::unordered_map<std::string_view, const Tensor*> wanted, found;
-  for (const auto& [name, tensor] : to) wanted.emplace(name, &tensor);
-  for (size_t i = 0; i < names.size(); ++i) {
-    found.emplace(names[i], &from[i].tensor);
-    if (!wanted.contains(names[i]))
-      diff.unexpected.push_back(
+Match match(const NamedTensors& to, const NamedTensors& from, const Renaming& renaming) {
+  Match out{.note = renaming.note};
+  std::unordered_map<std::string_view, const Tensor*> found;
+  for (size_t i = 0; i < from.size(); ++i) {
+    found.emplace(renaming.names[i], &from[i].tensor);
+    if (!find(to, renaming.names[i]))
+      out.unexpected.push_back(
           cat("unexpected ", escaped(from[i].name), " ", brief(from[i].tensor)));
   }
   for (const auto& [name, tensor] : to) {
@@ -51,35 +50,17 @@ Difference compare(const NamedTensors& to, const NamedTensors& from, const Names
       const auto is_here = [&](const NamedTensor& other) {
         return found.contains(other.name) && other.tensor.is_same(tensor);
       };
-      if (std::ranges::any_of(to, is_here)) continue;
-      diff.missing.push_back(cat("missing ", name, " ", brief(tensor)));
-    } else if (++diff.matched; !fits(tensor, *it->second)) {
-      diff.shape.push_back(
+      if (std::ranges::none_of(to, is_here))
+        out.missing.push_back(cat("missing ", name, " ", brief(tensor)));
+      continue;
+    }
+    out.pairs.emplace_back(tensor, *it->second);
+    if (!fits(tensor, *it->second)) {
+      out.shape.push_back(
           cat("shape ", name, ": file ", brief(*it->second), ", model ", brief(tensor)));
     }
   }
-  return diff;
-}
-
-std::vector<Renaming> renamings(const NamedTensors& from, bool same_only) {
-  Names same;
-  for (const auto& [name, _] : from) same.push_back(name);
-  std::vector<Renaming> all{{same, "same keys"}};
-  if (same_only) return all;
-  for (const std::string_view prefix : kPrefixes) {
-    if (std::ranges::all_of(
-            same, [&](const std::string& name) { return name.starts_with(prefix); })) {
-      Names names = same;
-      for (std::string& name : names) name.erase(0, prefix.size());
-      all.push_back({std::move(names), cat("dropped the prefix ", prefix)});
-    }
-  }
-  for (const std::string_view prefix : kPrefixes) {
-    Names names = same;
-    for (std::string& name : names) name.insert(0, prefix);
-    all.push_back({std::move(names), cat("added the prefix ", prefix)});
-  }
-  return all;
+  return out;
 }
 
 // "fc2.weight" -> 2, "fc2", "weight"; nothing if the layer's name has no number, or the rest is not
@@ -113,7 +94,7 @@ std::optional<std::vector<std::string_view>> layers_in_order(const NamedTensors&
   return out;
 }
 
-std::optional<Renaming> by_order(const NamedTensors& to, const NamedTensors& from) {
+Renaming by_order(const NamedTensors& to, const NamedTensors& from) {
   const auto wanted = layers_in_order(to), found = layers_in_order(from);
   if (!wanted || !found || wanted->size() != found->size()) return {};
   std::unordered_map<std::string_view, std::string_view> renamed;
@@ -129,6 +110,26 @@ std::optional<Renaming> by_order(const NamedTensors& to, const NamedTensors& fro
   return out;
 }
 
+// In the order in which they are tried.
+std::vector<Renaming> renamings(
+    const NamedTensors& to, const NamedTensors& from, bool same_keys_only) {
+  std::vector<Renaming> all{{{}, "same keys"}};
+  for (const auto& [name, _] : from) all[0].names.push_back(name);
+  if (same_keys_only || from.empty()) return all;
+  for (const std::string_view prefix : kPrefixes) {
+    Renaming added{{}, cat("added the prefix ", prefix)},
+        dropped{{}, cat("dropped the prefix ", prefix)};
+    for (const auto& [name, _] : from) {
+      added.names.push_back(cat(prefix, name));
+      if (name.starts_with(prefix)) dropped.names.push_back(name.substr(prefix.size()));
+    }
+    if (dropped.names.size() == from.size()) all.push_back(std::move(dropped));
+    all.push_back(std::move(added));
+  }
+  if (Renaming order = by_order(to, from); !order.names.empty()) all.push_back(std::move(order));
+  return all;
+}
+
 std::string lines(const std::vector<std::string>& of_a_kind) {
   std::string out;
   for (size_t i = 0; i < std::min(of_a_kind.size(), kLinesOfAKind); ++i)
@@ -139,45 +140,31 @@ std::string lines(const std::vector<std::string>& of_a_kind) {
   return out;
 }
 
-std::string load(const NamedTensors& to, const NamedTensors& from, const Renaming& renaming) {
-  std::unordered_map<std::string_view, const Tensor*> found;
-  for (size_t i = 0; i < from.size(); ++i) found.emplace(renaming.names[i], &from[i].tensor);
-  std::set<std::string> converted;
-  for (const auto& [name, tensor] : to) {
-    const auto it = found.find(name);
-    if (it == found.end()) continue;  // tied to one that is there
-    const Tensor& source = *it->second;
-    if (source.dtype() != tensor.dtype())
-      converted.insert(cat(name_of(source.dtype()), " to ", name_of(tensor.dtype())));
-    copy_values(tensor, source, "load_state_dict");
-  }
-  std::string note = renaming.note;
-  for (const std::string& pair : converted) note += "; converted " + pair;
-  return note;
-}
-
 }  // namespace
 
 std::string load_state_dict(
     const NamedTensors& to, const NamedTensors& from, const LoadOptions& options) {
-  Difference nearest;
-  bool first = true;
-  for (const Renaming& renaming : renamings(from, options.same_keys_only)) {
-    Difference diff = compare(to, from, renaming.names);
-    if (diff.none()) return load(to, from, renaming);
-    if (first || diff.matched > nearest.matched) nearest = std::move(diff);
-    first = false;
+  std::optional<Match> best;
+  for (const Renaming& renaming : renamings(to, from, options.same_keys_only)) {
+    Match way = match(to, from, renaming);
+    const bool better = !best || way.fits() || way.pairs.size() > best->pairs.size();
+    if (better) best = std::move(way);
+    if (best->fits()) break;
   }
-  if (!options.same_keys_only) {
-    const auto ordered = by_order(to, from);
-    if (ordered && compare(to, from, ordered->names).none()) return load(to, from, *ordered);
-  }
-  throw Error(Error::Kind::checkpoint,
+  SINTER_CHECK(best->fits(), checkpoint,
       cat("checkpoint: keys do not match: ", escaped(options.source), " is ", architecture(from),
-          ", asked for ", architecture(to), "; ", nearest.missing.size(), " missing, ",
-          nearest.unexpected.size(), " unexpected, ", nearest.shape.size(), " of another shape",
-          lines(nearest.missing), lines(nearest.unexpected), lines(nearest.shape)),
+          ", asked for ", architecture(to), "; ", best->missing.size(), " missing, ",
+          best->unexpected.size(), " unexpected, ", best->shape.size(), " of another shape",
+          lines(best->missing), lines(best->unexpected), lines(best->shape)),
       options.hint);
+  std::set<std::string> converted;
+  for (const auto& [tensor, source] : best->pairs) {
+    if (source.dtype() != tensor.dtype())
+      converted.insert(
+          cat("; converted ", name_of(source.dtype()), " to ", name_of(tensor.dtype())));
+    copy_values(tensor, source, "load_state_dict");
+  }
+  return best->note + join(converted, "");
 }
 
 std::string architecture(const NamedTensors& state_dict) {

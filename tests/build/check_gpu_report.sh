@@ -16,6 +16,7 @@ stub() {
   chmod +x "$work/$1"
 }
 ln -s "$programs/geglu" "$programs/mnist" "$work/bin"
+ln -s "$(command -v timeout)" "$work/path"
 stub bin/step <<END_STUB
 [[ \$BROKEN && \$* == *tf32* ]] && echo "error: usage: no tf32" && exit 2
 exec $programs/step "\$@"
@@ -74,10 +75,10 @@ esac
 END_STUB
 stub python <<<"PYTHONPATH=$work/modules exec $python -S \"\$@\""
 : >"$work/modules/torch.py"
-cat >"$work/peers/torch_mlp.py" <<'END_STUB'
+cat >"$work/peers/torch_step.py" <<'END_STUB'
 import argparse, json, sys
 p = argparse.ArgumentParser()
-for flag in "block device layers net batch modes dtype rows dim hidden pass steps rounds json".split():
+for flag in "block device layers batch modes dtype rows dim hidden pass steps rounds json".split():
     p.add_argument("--" + flag)
 a = p.parse_args()
 if getattr(a, "pass") == "forward":
@@ -86,7 +87,6 @@ rows = [{"mode": m, "batch": int(b), "median_us": 1000.0} for m in a.modes.split
         for b in (a.rows or a.batch).split(",")]
 json.dump(rows, open(a.json, "w"))
 END_STUB
-cp "$work"/peers/torch_{mlp,cnn}.py
 
 # run_report BROKEN STATUS [FLAG..]: no other program is in the path, no git.
 run_report() {

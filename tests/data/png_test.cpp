@@ -58,7 +58,8 @@ TEST_F(PngTest, InterlacedAndOfSixteenBitsAreTheSamePixels) {
         SCOPED_TRACE(cat(width, " x ", height, ", ", channels, " channels read as ", wanted));
         EXPECT_EQ(read(test::png(width, height, channels, pixels, 8, true)), plain);
         const Bytes sixteen = read(test::png(width, height, channels, wide, 16, false));
-        EXPECT_EQ(read(test::png(width, height, channels, wide, 16, true)), sixteen);
+        expect_error(kData, {"interlaced and of 16 bits", "x.png", "hint: save it without"},
+            [&] { read(test::png(width, height, channels, wide, 16, true)); });
         // Colours become grey before they become 8 bits: that rounds elsewhere.
         if (wanted == 3 || channels < 3) {
           EXPECT_EQ(sixteen, plain);

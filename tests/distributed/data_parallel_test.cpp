@@ -108,7 +108,6 @@ class OneOfTwo final : public Communicator {
  public:
   OneOfTwo() : Communicator(0, 2) {}
   std::string describe() const override { return "one of two"; }
-  void broadcast(void*, size_t) override {}
   std::vector<std::string> gather(const std::string& own) override { return {own, own}; }
   [[noreturn]] void abort(int exit_status) override { std::exit(exit_status); }
   size_t pieces = 0;

@@ -60,7 +60,6 @@ TEST(ThreadGroup, PiecesAreTheSameWhereverTheTensorsLie) {
   struct Counting : Communicator {
     Counting() : Communicator(0, 1) {}
     std::string describe() const override { return "counting"; }
-    void broadcast(void*, size_t) override {}
     std::vector<std::string> gather(const std::string& own) override { return {own}; }
     [[noreturn]] void abort(int exit_status) override { std::exit(exit_status); }
     void start(int64_t, std::span<const SumPiece> parts, DType, Device) override {
@@ -91,13 +90,10 @@ TEST(ThreadGroup, RanksOfOtherLayoutsSumTheSameTensors) {
   });
 }
 
-TEST(ThreadGroup, TextsAndBytesReachAllRanks) {
+TEST(ThreadGroup, TextsReachAllRanks) {
   ThreadGroup(3).run([](Communicator& ranks) {
     EXPECT_EQ(ranks.gather(std::string(static_cast<size_t>(ranks.rank()), 'x')),
         std::vector<std::string>({"", "x", "xx"}));
-    int number = 40 + ranks.rank();
-    ranks.broadcast(&number, sizeof number);
-    EXPECT_EQ(number, 40);
     EXPECT_EQ(ranks.sum(0.5), 1.5);
   });
 }
@@ -166,16 +162,22 @@ TEST(ThreadGroup, ARankThatThrowsKeepsItsMemoryOutOfReach) {
 // Rank 1 times out, and rank 0 comes later: nobody may write where rank 1 waited.
 TEST(ThreadGroup, ARankThatTimesOutIsNotWrittenToByALateOne) {
   std::promise<void> timed_out, came;
-  int number = 41;
+  double number = 0;
   const std::string message = error_of([&] {
     ThreadGroup(2, {.timeout = 0.05}).run([&](Communicator& ranks) {
-      int own = 40;
+      const Tensor own = Tensor::full({1}, 40 + ranks.rank());
       if (ranks.rank() == 0) timed_out.get_future().wait();
-      EXPECT_THROW(ranks.broadcast(ranks.rank() == 0 ? &own : &number, sizeof own), Error);
+      EXPECT_THROW(
+          {
+            all_reduce({own});
+            all_reduce_wait({own});
+          },
+          Error);
       if (ranks.rank() == 0) came.set_value();
       if (ranks.rank() == 1) {
         timed_out.set_value();
         came.get_future().wait();
+        number = own.item();
       }
       throw Error(Error::Kind::state, "both are told");
     });
