@@ -1,0 +1,154 @@
+#include "examples/cli/process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "core/stack.h"
+#include "distributed/mpi.h"
+#include "examples/cli/output.h"
+
+namespace sinter::cli {
+namespace {
+
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
+// The library knows no flags: its hints name fields and functions. Here they become what one types.
+struct FlagWords {
+  std::string_view library, program;
+};
+constexpr FlagWords kFlagWords[] = {
+    {"DataOptions.what = ", "--data "},
+    {"DataOptions.classes = ", "--classes "},
+    {"device cpu", "--device cpu"},
+    {"device simt", "--device simt"},
+    {"device cuda", "--device cuda"},
+    {"a smaller batch takes less", "a smaller --batch-size takes less"},
+    {"load_state_dict takes the weights alone", "--init FILE starts a new run from these weights"},
+    {"all, none, or -NAME,NAME", "--rules all, --rules none, --rules=-NAME,NAME"},
+    {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
+    {"scaled_image scales it", "leave out --raw to scale it"},
+};
+
+// Of an error: lower ranks go first, and end this process if it is theirs, too. Returns false if
+// they have.
+bool wait_for_turn() {
+  using std::chrono::milliseconds;
+  const auto turn =
+      std::chrono::steady_clock::now() + std::min(launched_rank(), 2) * milliseconds(1500);
+  while (launched_rank() > 0 && std::chrono::steady_clock::now() < turn) {
+    if (interrupted()) return false;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return true;
+}
+
+}  // namespace
+
+void catch_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    set_handler(signal, [](int) {
+      if (g_interrupted.exchange(true)) _exit(130);
+    });
+  }
+}
+
+void guard_streams() {
+  set_handler(SIGPIPE, SIG_IGN);
+  while (true) {  // open() takes the lowest number that is free
+    const int fd = open("/dev/null", O_RDWR);
+    if (fd > STDERR_FILENO) close(fd);
+    if (fd < 0 || fd > STDERR_FILENO) return;
+  }
+}
+
+void interrupt() noexcept { g_interrupted.store(true, std::memory_order_relaxed); }
+bool interrupted() noexcept { return g_interrupted.load(std::memory_order_relaxed); }
+
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  }
+  return 0;
+}
+
+std::string rank_prefix() {
+  return distributed::launched_ranks() > 1 ? cat("rank ", launched_rank(), ": ") : "";
+}
+
+std::string with_flags(std::string hint) {
+  if (hint.find("--") != hint.npos) return hint;  // a program's own
+  for (const auto& [library, program] : kFlagWords) {
+    for (size_t at = hint.find(library); at != std::string::npos;
+         at = hint.find(library, at + program.size()))
+      hint.replace(at, library.size(), program);
+  }
+  return hint;
+}
+
+// No default: under -Werror=switch a new kind does not compile until it has a status.
+int exit_code(Error::Kind kind) {
+  using Kind = Error::Kind;
+  switch (kind) {
+    case Kind::internal:
+    case Kind::shape:
+    case Kind::dtype:
+    case Kind::state: return 1;
+    case Kind::usage: return 2;
+    case Kind::data: return 3;
+    case Kind::checkpoint: return 4;
+    case Kind::device:
+    case Kind::memory:
+    case Kind::not_built: return 5;
+    case Kind::numeric: return 6;
+    case Kind::check: return 7;
+    case Kind::untrusted: return 8;
+    case Kind::interrupted: return 130;
+  }
+  return 1;
+}
+
+int report_current_exception(std::string_view color, bool stack) {
+  const bool speaks = wait_for_turn();
+  const auto print = [color, speaks](std::string_view text) {
+    const std::string error = paint("error: ", "1;31", wants_color(STDERR_FILENO, color));
+    if (speaks) say(fmt::format("{}{}{}\n", error, rank_prefix(), text));
+  };
+  try {
+    throw;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const size_t hint = std::min(text.rfind("hint: "), text.size());
+    print(text.substr(0, hint) + with_flags(text.substr(hint)));
+    if (stack && error.kind() == Error::Kind::internal)
+      say("calls, innermost first:\n" + internal_error_stack());
+    return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    print("cpu: out of memory: the system gives no more");
+    return exit_code(Error::Kind::memory);
+  } catch (const std::exception& error) {
+    print(
+        fmt::format("internal: {}; this is a bug in sinter, please report it with the command line",
+            escaped(error.what())));
+    return exit_code(Error::Kind::internal);
+  }
+}
+
+}  // namespace sinter::cli

@@ -1,0 +1,276 @@
+#include "examples/mnist/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "core/atomic_file.h"
+#include "nn/glu.h"
+#include "nn/mlp.h"
+#include "nn/net.h"
+#include "nn/state_dict.h"
+#include "ops/product/gemm_library.h"
+
+namespace sinter::mnist {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<nn::Optimizer> make_optimizer(
+    const OptimizerFlags& flags, const nn::Module& model) {
+  const nn::OptimizerChoice& choice = nn::optimizer_named(flags.optimizer);
+  return choice.make(model.named_parameters(), flags.lr.value(),
+      flags.weight_decay.value_or(choice.weight_decay), flags.momentum,
+      flags.betas.empty() ? choice.betas : nn::Betas{flags.betas[0], flags.betas[1]});
+}
+
+std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {
+  const ImageShape image = flags.image();
+  auto net =
+      std::make_shared<nn::Net>(flags.net(), Shape{image.channels, image.height, image.width});
+  SINTER_CHECK(net->output() == Shape{flags.classes}, usage,
+      cat("usage: --model gives ", net->output().str(), " for an image, wanted ",
+          Shape{flags.classes}.str(), ": a number for each of --classes"),
+      net->output().rank() == 1 ? cat("--classes ", net->output()[0], ", or linear ", flags.classes,
+                                      " at the end of --model")
+                                : cat("flatten; linear ", flags.classes, " at the end of --model"));
+  return net;
+}
+
+// The kind and the widths of a chain of linear layers, or of a gated block: "mlp 784-256-10" ->
+// mlp; 784, 256, 10. Of other tensors the kind is "".
+struct Chain {
+  std::string kind;
+  std::vector<int64_t> sizes;
+};
+Chain chain_of(const nn::NamedTensors& tensors) {
+  const std::string text = nn::architecture(tensors);
+  Chain chain{text.substr(0, text.find(' ')), {}};
+  if (chain.kind != "mlp" && chain.kind != "linear" && chain.kind != "geglu") return {};
+  for (size_t at = text.find(' '); at != std::string::npos; at = text.find('-', at + 1))
+    chain.sizes.push_back(std::stoll(text.substr(at + 1)));
+  return chain;
+}
+
+void require_model(const SavedModel& saved) {
+  SINTER_CHECK(!saved.flags.model.model.empty(), checkpoint,
+      cat("checkpoint: not a model of mnist: ", shown(saved.path), "; it is ",
+          nn::architecture(saved.tensors), " without sinter.config"),
+      "mnist train --model LAYERS --init FILE takes its weights");
+}
+
+}  // namespace
+
+std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
+  std::shared_ptr<nn::Module> model;
+  const std::vector<int64_t> sizes = flags.sizes();
+  if (!flags.net().empty()) {
+    model = make_net(flags);
+    model->init_parameters(seed);
+  } else if (flags.model == "geglu") {
+    model = std::make_shared<nn::Glu>(sizes[0], sizes[1], sizes[2]);
+    model->init_parameters(seed);
+  } else {
+    model = std::make_shared<nn::Mlp>(
+        sizes, nn::MlpOptions{
+                   .activation = flags.act, .dropout = flags.dropout.value_or(0), .seed = seed});
+  }
+  if (flags.dtype == "bf16") model->enable_bf16();
+  model->to(device);
+  return model;
+}
+
+std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
+    int64_t steps, std::vector<capture::Refused> choices) {
+  set_allow_tf32(flags.model.dtype == "tf32");
+  const OptimizerFlags& optimizer = flags.optimizer;
+  auto made = make_optimizer(optimizer, *model);
+  return std::make_unique<Trainer>(std::move(model), std::move(made),
+      TrainerOptions{.loss = nn::CrossEntropyLoss{optimizer.label_smoothing},
+          .fused = flags.mode.mode == "fused",
+          .capture = {.rules = capture::RuleSet(flags.mode.rules),
+              .measure = flags.mode.measures(),
+              .choices = std::move(choices),
+              .cuda_graph = flags.mode.cuda_graph},
+          .schedule = optimizer.schedule_of(steps),
+          .clip = optimizer.clip,
+          .part = optimizer.accum > 1 ? optimizer.batch : 0});
+}
+
+std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
+  const Device device = batch.images.device();
+  return cli::choose_threads(flags.common->threads, device, [&] {
+    const std::shared_ptr<Trainer> scratch =
+        make_trainer(flags, make_model(flags.model, flags.common->seed, device), 1000);
+    return [scratch, &batch] { scratch->step(batch); };
+  });
+}
+
+std::string find_checkpoint(
+    const std::string& run_or_file, std::initializer_list<const char*> names) {
+  std::error_code error;
+  const std::string shown = sinter::shown(run_or_file);
+  const char* hint = "mnist train makes one; another RUN or FILE.safetensors can be named";
+  const fs::file_status status = fs::status(run_or_file, error);
+  SINTER_CHECK(fs::exists(status), checkpoint, cat("checkpoint: nothing there: ", shown), hint);
+  if (!fs::is_directory(status)) return run_or_file;
+  for (const char* name : names) {
+    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error))
+      return path.string();
+  }
+  throw Error(Error::Kind::checkpoint,
+      cat("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
+}
+
+void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {
+  constexpr size_t kMaxConfig = 1 << 16;
+  try {
+    SINTER_CHECK(config.size() <= kMaxConfig, usage,
+        cat("it has ", config.size(), " bytes, at most ", kMaxConfig));
+    apply_config(config, "sinter.config", flags, "train", {"train"}, Source::checkpoint);
+  } catch (const Error& error) {
+    throw Error(Error::Kind::checkpoint,
+        cat("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
+  }
+}
+
+Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train) {
+  Flags flags;
+  add_common_flags(flags, *train.common);
+  add_train_flags(flags, train);
+  apply_saved_config(config, file, flags);
+  return flags;
+}
+
+SavedModel read_model(const std::string& run_or_file) {
+  SavedModel saved;
+  saved.path =
+      find_checkpoint(run_or_file, {"model.safetensors", "best.safetensors", "last.safetensors"});
+  const std::string shown = sinter::shown(saved.path);
+  nn::SafetensorsFile file = nn::read_safetensors(saved.path);
+  saved.notes = std::move(file.notes);
+  for (nn::NamedTensor& item : file.tensors) {
+    if (!item.name.starts_with("sinter.")) saved.tensors.push_back(std::move(item));
+  }
+  saved.flags.common = &saved.common;
+  ModelFlags& model = saved.flags.model;
+  const Chain chain = chain_of(saved.tensors);
+  const auto config = file.metadata.find("sinter.config");
+  if (config != file.metadata.end()) {
+    saved_flags(config->second, shown, saved.flags);
+    if (!model.net().empty()) return saved;
+  } else {
+    saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
+    // Whose images are then grey and square.
+    const auto side = chain.sizes.empty() ? 0 : std::llround(std::sqrt(chain.sizes.front()));
+    if (side > 0) model.image_size = ImageShape{.height = side, .width = side}.str();
+  }
+  SINTER_CHECK(chain.sizes.empty() || chain.sizes.front() == model.image().pixels(), checkpoint,
+      cat("checkpoint: not a model of mnist: ", shown, " is ", nn::architecture(saved.tensors),
+          "; it takes ", chain.sizes.front(), " numbers, and an image of ", model.image_size,
+          " has ", model.image().pixels()));
+  model.model = chain.kind;
+  if (chain.sizes.empty()) return saved;
+  model.hidden.assign(chain.sizes.begin() + 1, chain.sizes.end() - 1);
+  model.classes = chain.sizes.back();
+  return saved;
+}
+
+void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name) {
+  const ModelFlags& model = saved.flags.model;
+  SINTER_CHECK(model.model.empty() || images == model.image(), data,
+      cat("data: images of another size: ", name, " has ", images.str(), ", the model ",
+          escaped(saved.path), " reads ", model.image_size));
+}
+
+void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved) {
+  if (!flags.given("normalize")) train.data.normalize = saved.flags.data.normalize;
+  if (flags.given("model") || flags.given("hidden")) return;
+  require_model(saved);
+  const ModelFlags& there = saved.flags.model;
+  ModelFlags& model = train.model;
+  model.model = there.model;
+  model.hidden = there.hidden;
+  if (!flags.given("classes")) model.classes = there.classes;
+  if (!flags.given("act")) model.act = there.act;
+  if (!flags.given("dropout")) model.dropout = there.dropout;
+}
+
+std::string take_weights(nn::Module& model, const SavedModel& saved) {
+  return nn::load_state_dict(model, saved.tensors,
+      {.source = saved.path, .hint = "leave out --model and --hidden to take them from the file"});
+}
+
+void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
+  nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
+}
+
+void add_step_flags(Command& command, CommonFlags& common, StepFlags& step) {
+  Flags& flags = command.flags;
+  step.train.common = &common;
+  add_data_flags(flags, step.train.data);
+  add_model_flags(flags, step.train.model);
+  flags.word("from", step.from, "RUN|FILE", "a run folder or a safetensors file").standard =
+      "new weights";
+  add_step_flags(flags, step.train.optimizer);
+  command.check = [&flags, &step] {
+    if (!step.from.empty())
+      adopt_model(flags, step.train, step.saved.emplace(read_model(step.from)));
+    resolve_step(flags, step.train);
+  };
+}
+
+Batch first_batch(StepFlags& step, Output& out) {
+  TrainFlags& flags = step.train;
+  DataOptions wanted = flags.data.options(flags.model.classes);
+  const int64_t rows = flags.optimizer.rows_of_step();
+  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
+  Dataset data = load_dataset(wanted);
+  if (step.saved) check_images(*step.saved, data.train.image(), data.name);
+  flags.model.image_size = data.train.image().str();
+  const Device device = choose_device(flags.common->device).first;
+  data.to(device);
+  const Batch batch = Batches(data.train, flags.batches(device)).next();
+  out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
+  note_emulator(device, out);
+  const std::string threads = choose_threads(flags, batch);
+  if (device == kCpu) out.note("threads", threads);
+  manual_seed(flags.common->seed);
+  return batch;
+}
+
+void add_from_flags(Flags& flags, FromFlags& from) {
+  flags.topic("model and data");
+  flags.word("from", from.from, "RUN|FILE", "a run folder or a safetensors file");
+  flags.word("data", from.data.what, "WHAT", "as for train; else what the model was trained on")
+      .variable = "SINTER_DATA";
+  flags.number(
+      "limit", from.data.limit, 0, 1'000'000'000'000, "only the first N of the set; 0 all");
+  flags.choice("normalize", from.data.normalize, {"none", "mnist"}, "as in training unless given");
+}
+
+SavedModel open_model(const Flags& flags, FromFlags& from, Device device, Output& out) {
+  SavedModel saved = read_model(from.from);
+  require_model(saved);
+  saved.model = make_model(saved.flags.model, 1, device);
+  const std::string how = nn::load_state_dict(*saved.model, saved.tensors, {.source = saved.path});
+  if (how != "same keys") saved.notes.push_back("weights: " + how);
+  saved.model->eval();
+  const DataFlags& run = saved.flags.data;
+  if (!flags.given("data")) from.data.what = run.what;
+  from.data.pair_is_test = flags.given("data");
+  if (!flags.given("normalize")) from.data.normalize = run.normalize;
+  from.data.val = run.val;
+  for (const std::string& note : saved.notes) out.note("note", note);
+  note_emulator(device, out);
+  return saved;
+}
+
+void note_other_data(const SavedModel& saved, const Dataset& data, Output& out) {
+  const DataFlags& run = saved.flags.data;
+  if (run.crc32.empty() || run.crc32 == fmt::format("{:08x}", data.crc32)) return;
+  out.note("note", "the model was trained on other data: {} with crc32 {}, here it is {:08x}",
+      escaped(run.what), escaped(run.crc32), data.crc32);
+}
+
+}  // namespace sinter::mnist
