@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <utility>
 
 #include "core/allocator.h"
@@ -279,11 +278,6 @@ void Trainer::save(const std::string& file, const std::string& config) {
   if (step_) at_.unfused = step_->choices();
   if (parallel_ && Communicator::current()->rank() > 0) return;
   nn::save_checkpoint(file, *model_, *optimizer_, config, at_);
-}
-
-std::optional<nn::Checkpoint> Trainer::checkpoint_in(const std::string& file) {
-  if (!std::filesystem::exists(file)) return {};
-  return nn::read_checkpoint(file);
 }
 
 void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {

@@ -33,6 +33,7 @@
 #pragma once
 
 #include <concepts>
+#include <filesystem>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -133,9 +134,9 @@ class Trainer {
   // `batches`: those of fit(). Throws checkpoint for a file that is none, or of another model,
   // optimizer or number of batches. Note [Resumed to the bit].
   template <class Range> bool resume(const std::string& file, Range&& batches) {
-    const std::optional<nn::Checkpoint> saved = checkpoint_in(file);
-    if (saved) resume(*saved, batches);
-    return saved.has_value();
+    if (!std::filesystem::exists(file)) return false;
+    resume(nn::read_checkpoint(file), batches);
+    return true;
   }
   template <class Range> void resume(const nn::Checkpoint& saved, Range&& batches) {
     make_step(saved.state.unfused);
@@ -192,7 +193,6 @@ class Trainer {
   void tell_rates();
   void reset_loss();
   void add(Score& score, const Tensors& batch);
-  static std::optional<nn::Checkpoint> checkpoint_in(const std::string& file);
   void rehearse(int64_t calls, std::map<std::string, int64_t>& done);
   void restore(const nn::Checkpoint& checkpoint);
 

@@ -12,10 +12,7 @@
 #include "core/device/denormal.h"
 #include "core/parallel.h"
 #include "distributed/mpi.h"
-#include "examples/cli/config.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/signals.h"
-#include "examples/cli/text.h"
+#include "examples/cli/process.h"
 
 namespace sinter::cli {
 namespace {
@@ -49,13 +46,17 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
       "auto: on a terminal, unless NO_COLOR is set");
 }
 
-Command& App::add(std::string name, std::string summary) {
-  Command& command = program_.commands.emplace_back(Command{std::move(name), std::move(summary)});
-  add_common_flags(command.flags, common_);
-  not_saved(command.flags.word("config", config_, "FILE", "read flags from this TOML file"));
-  not_saved(command.flags.toggle(
-      "print-config", print_config_, "print all flags as such a file, and end"));
-  return command;
+void App::add(
+    std::string name, std::string summary, std::function<void(App& app, Command& command)> setup) {
+  program_.commands.push_back({.name = std::move(name),
+      .summary = std::move(summary),
+      .setup = [this, setup = std::move(setup)](Command& command) {
+        add_common_flags(command.flags, common_);
+        not_saved(command.flags.word("config", config_, "FILE", "read flags from this TOML file"));
+        not_saved(command.flags.toggle(
+            "print-config", print_config_, "print all flags as such a file, and end"));
+        setup(*this, command);
+      }});
 }
 
 int App::main(int argc, char** argv) {
@@ -87,7 +88,11 @@ int App::run(int argc, char** argv) {
       cat("usage: ", call, " is one process: the launcher has started ",
           distributed::launched_ranks()),
       cat(call, " without mpirun"));
-  merge(command);
+  const auto apply = [&](const std::string& text, const std::string& name, Source source) {
+    apply_config(text, name, command.flags, command.name, program_.command_names(), source);
+  };
+  if (!config_.empty()) apply(read_text(config_), shown(config_), Source::file);
+  if (command.preset) apply(command.preset(), "the preset", Source::preset);
   if (command.check) command.check();
   if (print_config_) {
     Output(Output::Options{}).result_text(command.flags.config(command.name));
@@ -100,14 +105,6 @@ int App::run(int argc, char** argv) {
         common_.threads, count_of(available_cores(), "core"));
   }
   return command.run(out);
-}
-
-void App::merge(Command& command) {
-  const auto apply = [&](const std::string& text, const std::string& name, Source source) {
-    apply_config(text, name, command.flags, command.name, program_.command_names(), source);
-  };
-  if (!config_.empty()) apply(read_text(config_), shown(config_), Source::file);
-  if (command.preset) apply(command.preset(), "the preset", Source::preset);
 }
 
 }  // namespace sinter::cli

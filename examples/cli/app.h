@@ -24,21 +24,24 @@ void add_common_flags(Flags& flags, CommonFlags& common);
 
 class App {
  public:
-  // `build`: what --version says behind the number, such as a git id.
-  App(std::string name, std::string summary, const std::string& build = "")
+  // `git_id`: of the source, which --version says behind the number; or "".
+  App(std::string name, std::string summary, const std::string& git_id = "")
       : program_{name, std::move(summary),
-            cat(name, " ", kVersion, build.empty() ? "" : ", " + build, "\n")} {}
-  // A command with the flags of every command; add more, and run. The reference stays valid.
-  Command& add(std::string name, std::string summary);
+            cat(name, " ", kVersion, git_id.empty() ? "" : ", " + git_id, "\n")},
+        git_id_(git_id) {}
+  // A command with the flags of every command; `setup` adds more, and run().
+  void add(
+      std::string name, std::string summary, std::function<void(App& app, Command& command)> setup);
   CommonFlags& common() { return common_; }
+  const std::string& git_id() const { return git_id_; }
   // The only place that catches: `return app.main(argc, argv);`
   int main(int argc, char** argv);
 
  private:
   int run(int argc, char** argv);
-  void merge(Command& command);
 
   Program program_;
+  std::string git_id_;
   CommonFlags common_;
   bool print_config_ = false;
   std::string config_;

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "examples/cli/text.h"
 #include "profiler/grid.h"
 
 namespace sinter::cli {
@@ -167,6 +166,7 @@ Command* read_words(Program& program, int argc, char** argv) {
     // The options of the command that is asked for alone: to make them all takes milliseconds.
     app->preparse_callback([&, app](size_t) {
       asked = &command;
+      if (command.setup) command.setup(command);
       add_options(*app, program, command);
     });
   }

@@ -17,6 +17,9 @@ namespace sinter::cli {
 
 struct Command {
   std::string name, summary{};
+  // Called for the command that is asked for: adds its flags and says what it does. To make those
+  // of all commands would take a good part of the time that a program needs to start.
+  std::function<void(Command&)> setup{};
   Flags flags{};
   std::vector<std::string>* inputs = nullptr;  // words that are no flags; null: there may be none
   std::string inputs_name{};                   // "INPUT.." in the help

@@ -6,8 +6,7 @@
 #include <cmath>
 
 #include "core/json.h"
-#include "examples/cli/signals.h"
-#include "examples/cli/text.h"
+#include "examples/cli/process.h"
 #include "measure/inspect.h"
 #include "profiler/thresholds.h"
 

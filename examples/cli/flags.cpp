@@ -5,7 +5,6 @@
 
 #include "core/json.h"
 #include "examples/cli/output.h"
-#include "examples/cli/text.h"
 
 namespace sinter::cli {
 namespace {
@@ -103,19 +102,21 @@ Flag& Flags::toggle(std::string_view names, bool& target, std::string help) {
 
 Flag& Flags::word(std::string_view names, std::string& target, std::string value, std::string help,
     std::function<void(const std::string& text)> check) {
-  return add(
+  Flag& flag = add(
       names, std::move(value), target, std::move(help),
       [&target, check = std::move(check)](const std::string&, const std::string& text) {
         target = text;
         if (check) check(text);
       },
       [&target] { return in_quotes(target); });
+  flag.target = &target;
+  return flag;
 }
 
 Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std::string> allowed,
     std::string help, std::vector<std::pair<std::string, std::string>> aliases) {
   const std::string value = join(allowed, "|");
-  return add(
+  Flag& flag = add(
       names, value, target, std::move(help),
       [&target, allowed = std::move(allowed), aliases = std::move(aliases)](
           const std::string& what, const std::string& text) {
@@ -127,6 +128,8 @@ Flag& Flags::choice(std::string_view names, std::string& target, std::vector<std
         target = chosen;
       },
       [&target] { return in_quotes(target); });
+  flag.target = &target;
+  return flag;
 }
 
 Flag* Flags::find(std::string_view name) {
@@ -146,6 +149,19 @@ std::vector<std::string> Flags::names() const {
     if (!flag.hidden) out.push_back(flag.name);
   }
   return out;
+}
+
+bool Flags::has_use(const Flag& flag) const {
+  return flag.takers.empty() || std::ranges::count(flag.takers, *(*this)[flag.of].target) > 0;
+}
+
+void Flags::check_uses() const {
+  for (const Flag& flag : flags_) {
+    SINTER_CHECK(has_use(flag) || flag.source < Source::file, usage,
+        cat("usage: --", flag.of, " ", escaped(*(*this)[flag.of].target), " has no use for ",
+            flag.shown(), ", which is for ", join(flag.takers)),
+        cat("leave it out, or --", flag.of, " ", flag.takers[0]));
+  }
 }
 
 void Flags::set(Flag& flag, const std::string& text, Source source, const std::string& where) {
@@ -178,9 +194,9 @@ std::string Flags::config(std::string_view section) const {
   for (const bool global : {true, false}) {
     if (!global) out += fmt::format("[{}]\n", section);
     for (const Flag& flag : flags_) {
-      if (const std::string value = flag.saved && flag.global == global ? flag.get() : "";
-          !value.empty())
-        out += fmt::format("{} = {}\n", flag.name, value);
+      if (const std::string text = flag.saved && flag.global == global ? value(flag) : "";
+          !text.empty())
+        out += fmt::format("{} = {}\n", flag.name, text);
     }
   }
   return out;

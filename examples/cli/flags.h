@@ -33,13 +33,17 @@ struct Flag {
   std::string standard;            // the default, for the help
   // Throws where the text is no value of it; `what` begins the message: "usage: --lr".
   std::function<void(const std::string& what, const std::string& text)> set;
-  std::function<std::string()> get;  // as TOML, or "" if there is nothing to write
-  bool global = false;               // one of every command's: stands on top of a config file
-  bool saved = true;                 // is part of a config
-  bool hidden = false;               // from the help
-  bool once = false;                 // a list: a repeat is an error
-  std::string bare_value{};          // a flag that may stand without a value means this one
-  const char* variable = nullptr;    // of the environment
+  std::function<std::string()> get;     // as TOML, or "" if there is nothing to write
+  bool global = false;                  // one of every command's: stands on top of a config file
+  bool saved = true;                    // is part of a config
+  bool hidden = false;                  // from the help
+  bool once = false;                    // a list: a repeat is an error
+  std::string bare_value{};             // a flag that may stand without a value means this one
+  const char* variable = nullptr;       // of the environment
+  const std::string* target = nullptr;  // of a word or a choice
+  // Another flag, and those of its values that have a use for this one; none: all have.
+  std::string of{};
+  std::vector<std::string> takers{};
   Source source = Source::standard;
   std::string given{};  // the text that was taken last
 
@@ -55,6 +59,13 @@ template <class Target> using NumberOf = typename NumberIn<Target>::type;
 // Of this call alone: it is not part of a config.
 inline Flag& not_saved(Flag& flag) {
   flag.saved = false;
+  return flag;
+}
+
+// It has a use only where the flag `of` has one of these values.
+inline Flag& only_for(Flag& flag, const char* of, std::vector<std::string> takers) {
+  flag.of = of;
+  flag.takers = std::move(takers);
   return flag;
 }
 
@@ -133,7 +144,7 @@ class Flags {
     };
     const char* value = is_list ? "N,N,.." : std::is_floating_point_v<T> ? "X" : "N";
     Flag& flag = add(names, value, text(), std::move(help), set,
-        [text] { return is_list ? '"' + text() + '"' : text(); });
+        [text] { return is_list && !text().empty() ? '"' + text() + '"' : text(); });
     flag.once = is_list;
     return flag;
   }
@@ -144,6 +155,12 @@ class Flags {
   const Flag& operator[](std::string_view name) const;
   bool given(std::string_view name) const { return (*this)[name].source != Source::standard; }
   std::vector<std::string> names() const;  // but for hidden ones
+  bool has_use(const Flag& flag) const;
+  // As TOML, or "" if there is nothing to write.
+  std::string value(const Flag& flag) const { return has_use(flag) ? flag.get() : ""; }
+  // Throws where somebody asked for a flag that has no use; a preset or a checkpoint may bring it
+  // along.
+  void check_uses() const;
 
   // Sets the value unless one of a higher rank is there. `where`: " in /tmp/a.toml", for messages.
   static void set(
@@ -161,5 +178,14 @@ class Flags {
   std::string topic_ = "flags";
   bool global_ = false;
 };
+
+// The entries of a config text into the flags: global keys on top, the rest under [section]; other
+// sections must be in `sections` and are passed over. They have the rank `source`. `file` is for
+// messages. The text is TOML, of which a line is [section], key = value or a # comment, and a value
+// a text in quotes, a number, true or false; quotes may be left out around one word. Throws usage
+// for a line of another form, an unknown key or section, and a repeated key.
+void apply_config(const std::string& text, const std::string& file, Flags& flags,
+    const std::string& section, const std::vector<std::string>& sections,
+    Source source = Source::file);
 
 }  // namespace sinter::cli

@@ -5,13 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "core/json.h"
-#include "examples/cli/launch.h"
+#include "examples/cli/process.h"
 #include "profiler/grid.h"
 
 namespace sinter::cli {
@@ -95,6 +97,79 @@ void Output::detail(std::string_view text) {
 void Output::warning(std::string_view text) {
   if (muted_) return;
   say(cat(paint("warning: ", kYellow, paint_err_), text, "\n"));
+}
+
+std::string progress_line(const ProgressView& view, bool bar, int width) {
+  constexpr int kCells = 8;
+  const int full = std::clamp(int(view.done * kCells + 0.5), 0, kCells);
+  std::string line = fmt::format("epoch {}/{} ", view.epoch, view.epochs);
+  if (bar) line += fmt::format("[{:#<{}}{:-<{}}] ", "", full, "", kCells - full);
+  line += fmt::format("{:.0f} %  loss {:.3g}  {} img/s  data-wait {:.1f} %  ETA {:.0f} s",
+      100 * view.done, view.loss, rate(view.images_per_second), 100 * view.data_wait,
+      view.eta_seconds);
+  if (line.size() > size_t(std::max(width, 1))) line.resize(size_t(std::max(width, 1)));
+  return line;
+}
+
+void Progress::show(const ProgressView& view) {
+  last_ = {};
+  if (!terminal_) return say(progress_line(view, false, 1000) + "\n");
+  const std::string line = progress_line(view, true, terminal_width() - 1);
+  say(fmt::format("\r{:<{}}", line, shown_));
+  shown_ = std::max(shown_, line.size());
+  std::fflush(stderr);
+}
+
+void Progress::clear() {
+  if (shown_ == 0) return;
+  say(fmt::format("\r{:<{}}\r", "", shown_));
+  std::fflush(stderr);
+  shown_ = 0;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string seconds(double s) {
+  if (s < 1e-4) return fmt::format("{:.0f} us", s * 1e6);
+  if (s < 0.1) return fmt::format("{:.1f} ms", s * 1e3);
+  if (s < 9.995) return fmt::format("{:.2f} s", s);
+  if (s < 119.95) return fmt::format("{:.1f} s", s);
+  const int64_t whole = std::llround(s);
+  return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+}
+
+std::string rate(double per_second) {
+  if (per_second >= 1e6) return fmt::format("{:.1f} M", per_second / 1e6);
+  if (per_second >= 1e4) return fmt::format("{:.0f} k", per_second / 1e3);
+  return fmt::format("{:.0f}", per_second);
+}
+
+std::string bytes(int64_t n) {
+  const double b = double(n);
+  if (b >= 1024.0 * 1024 * 1024) return fmt::format("{:.2f} GiB", b / (1024.0 * 1024 * 1024));
+  if (b >= 1024.0 * 100) return fmt::format("{:.2f} MiB", b / (1024.0 * 1024));
+  return fmt::format("{:.1f} KiB", b / 1024);
+}
+
+std::string loss(double x) {
+  if (std::isnan(x)) return "nan";  // its sign says nothing
+  return fmt::format(fmt::runtime(x < 1e4 ? "{:.4f}" : "{:.3g}"), x);
+}
+
+double wilson_half_width(int64_t k, int64_t n) {
+  if (n == 0) return 0;
+  constexpr double z = 1.959963984540054;
+  const double count = double(n), p = double(k) / count;
+  return z / (1 + z * z / count) * std::sqrt(p * (1 - p) / count + z * z / (4 * count * count));
+}
+
+std::string proportion(int64_t k, int64_t n) {
+  const double p = n ? double(k) / double(n) : 0;
+  return fmt::format("{:.1f} % +-{:.1f}", 100 * p, 100 * wilson_half_width(k, n));
 }
 
 }  // namespace sinter::cli

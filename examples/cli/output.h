@@ -7,9 +7,13 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+
+#include "core/numbers.h"
+#include "measure/timer.h"
 
 namespace sinter::cli {
 
@@ -66,5 +70,50 @@ size_t table_width();
 std::string paint(std::string_view text, const char* sgr, bool on);
 // Shall `fd` be coloured under --color `color`?
 bool wants_color(int fd, std::string_view color);
+
+struct ProgressView {
+  int64_t epoch = 1, epochs = 1;
+  double done = 0;  // of this epoch, 0..1
+  double loss = 0;
+  double images_per_second = 0, data_wait = 0;  // data_wait: share of the time, 0..1
+  double eta_seconds = 0;                       // until the end of training
+};
+
+// The progress of a training run on stderr. On a terminal one line, written anew at most ten times
+// a second:
+//   epoch 2/5 [####----] 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s
+// elsewhere a whole line every ten seconds. Ask due() after each step: only if it says so, read the
+// loss and call show().
+class Progress {
+ public:
+  explicit Progress(const Output& out) : on_(!out.quiet()), terminal_(out.stderr_is_terminal()) {}
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  bool due() const { return on_ && last_.seconds() >= (terminal_ ? 0.1 : 10); }
+  void show(const ProgressView& view);
+  // Takes the line away, so that another line can be written.
+  void clear();
+
+ private:
+  bool on_, terminal_;
+  size_t shown_ = 0;  // columns of the line on the terminal
+  measure::Timer last_;
+};
+
+// The line, at most `width` columns; with a bar if `bar`.
+std::string progress_line(const ProgressView& view, bool bar, int width);
+
+// Numbers as people read them. ASCII only. Pure functions.
+using sinter::grouped, sinter::count_of, sinter::join;
+std::string lower_case(std::string_view text);
+std::string seconds(double s);        // 12 us, 1.4 ms, 0.60 s, 12.3 s, 3 min 05 s
+std::string rate(double per_second);  // 1.1 M, 420 k, 88
+std::string bytes(int64_t n);         // 0.90 MiB
+std::string loss(double x);           // 0.0621, 2.71e+26
+// Half the width of the 95 % interval of a proportion k of n (Wilson's), in 0..1; 0 for n = 0.
+double wilson_half_width(int64_t k, int64_t n);
+std::string proportion(int64_t k, int64_t n);  // 98.2 % +-0.3
 
 }  // namespace sinter::cli

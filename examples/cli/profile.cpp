@@ -7,7 +7,6 @@
 #include <iostream>
 #include <map>
 
-#include "examples/cli/text.h"
 #include "measure/calibrate.h"
 
 namespace sinter::cli {
@@ -72,8 +71,7 @@ std::vector<double> values_of(const Report& report, const Expectation& e) {
 std::vector<Expectation> parse_expectations(const std::string& text) {
   std::vector<Expectation> out;
   for (const std::string& item : items("usage: --expect", text)) {
-    const size_t at = item.find_first_of("=!<>"),
-                 value = at == std::string::npos ? at : item.find_first_not_of("=!<>", at);
+    const size_t at = item.find_first_of("=!<>"), value = item.find_first_not_of("=!<>", at);
     SINTER_CHECK(value != std::string::npos && at > 0, usage,
         cat("usage: --expect is not KEY RELATION NUMBER: ", escaped(item)),
         "--expect 'launches==9,speedup>=1.1'");
@@ -262,29 +260,21 @@ std::string guess(const Report& report, Output& out) {
     if (row.kind == profiler::ScopeKind::op && (!slowest || row.typical_ns > slowest->typical_ns))
       slowest = &row;
   }
-  const std::string launches = fmt::format("{:.0f}", report.launches_per_step()),
-                    longest = slowest ? slowest->name : "none";
-  const std::string code = lower_case(profiler::name_of(report.verdict().code));
-
-  const std::string kNoAnswer = "nothing";  // the end of a pipe
-  std::vector<std::string> said;
-  for (const char* question : {"how many launches has a step?", "which row takes longest?",
-           "what bounds the step: compute, memory, overhead, input, latency, mixed?"}) {
+  const std::pair<const char*, std::string> questions[] = {
+      {"how many launches has a step?", fmt::format("{:.0f}", report.launches_per_step())},
+      {"which row takes longest?", slowest ? slowest->name : "none"},
+      {"what bounds the step: compute, memory, overhead, input, latency, mixed?",
+          lower_case(profiler::name_of(report.verdict().code))}};
+  std::string grades;
+  for (const auto& [question, answer] : questions) {
     out.note("guess", question);
-    std::string answer;
-    said.push_back(std::getline(std::cin, answer) ? escaped(answer) : kNoAnswer);
+    std::string said;
+    if (!std::getline(std::cin, said)) said = "nothing";                  // the end of a pipe
+    const bool right = said == answer || answer.starts_with(said + "-");  // "compute-bound"
+    grades += fmt::format("{} you said {}, it is {}: {}\n", question, escaped(said), answer,
+        right ? "right" : "wrong");
   }
-  if (std::ranges::count(said, kNoAnswer) == 3) {
-    return fmt::format(
-        "no answers to grade: it ran {} launches, {} takes longest, the step is {}\n", launches,
-        longest, code);
-  }
-  const auto grade = [](bool right) { return right ? "right" : "wrong"; };
-  return fmt::format(
-      "you said {} launches, it ran {}: {}\nyou said {} takes longest, it is {}: {}\nyou said {}, "
-      "it is {}: {}\n",
-      said[0], launches, grade(said[0] == launches), said[1], longest, grade(said[1] == longest),
-      said[2], code, grade(!said[2].empty() && code.starts_with(said[2])));
+  return grades;
 }
 
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {

@@ -69,7 +69,7 @@ struct Measured {
 void check_view(const std::string& who, const ViewFlags& view, const Measured& m);
 
 // --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the
-// grades: "you said 12 launches, it ran 10".
+// grades: "how many launches has a step? you said 12, it is 10: wrong".
 std::string guess(const profiler::Report& report, Output& out);
 
 // The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on

@@ -7,7 +7,6 @@
 #include "core/atomic_file.h"
 #include "core/parallel.h"
 #include "examples/cli/profile.h"
-#include "examples/cli/text.h"
 #include "measure/threads.h"
 
 namespace sinter::cli {

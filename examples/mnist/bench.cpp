@@ -6,11 +6,8 @@
 
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/signals.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
-#include "examples/mnist/trainer.h"
+#include "examples/cli/process.h"
+#include "examples/mnist/model.h"
 #include "measure/comparison.h"
 
 namespace sinter::mnist {
@@ -23,55 +20,46 @@ struct BenchFlags {
   std::vector<int64_t> batch{1, 16, 128}, hidden{64, 256, 1024};
 };
 
-struct Size {
-  int64_t batch, hidden;
-  std::string text() const { return fmt::format("batch {}, hidden {}", batch, hidden); }
-};
-
 // Both steps from equal weights, recorded and captured.
-struct Pair {
-  std::shared_ptr<Trainer> eager, fused;
-};
-Pair make_pair(TrainFlags flags, const Batch& batch) {
-  const auto make = [&](const char* mode) {
+std::vector<std::shared_ptr<Trainer>> make_pair(TrainFlags flags, const Batch& batch) {
+  std::vector<std::shared_ptr<Trainer>> pair;
+  for (const char* mode : {"eager", "fused"}) {
     flags.mode.mode = mode;
-    std::shared_ptr<Trainer> trainer = make_trainer(
-        flags, make_model(flags.model, flags.common->seed, batch.images.device()), 1000);
-    for (int i = 0; i < 3; ++i) trainer->step(batch);
-    return trainer;
-  };
-  return {make("eager"), make("fused")};
+    auto model = make_model(flags.model, flags.common->seed, batch.images.device());
+    pair.push_back(make_trainer(flags, std::move(model), 1000));
+    for (int i = 0; i < 3; ++i) pair.back()->step(batch);
+  }
+  return pair;
 }
 
 // A row of the table; nothing after a signal.
 std::optional<profiler::ComparedRow> measure_size(
-    const TrainFlags& flags, const Size& size, const Batch& batch, Output& out) {
-  const auto steps_of = [&batch](const Pair& pair) -> measure::Twin {
-    return {
-        [pair, &batch] { pair.eager->step(batch); }, [pair, &batch] { pair.fused->step(batch); }};
+    const TrainFlags& flags, const std::string& size, const Batch& batch, Output& out) {
+  const auto twin = [&batch](const std::vector<std::shared_ptr<Trainer>>& pair) -> measure::Twin {
+    return {[pair, &batch] { pair[0]->step(batch); }, [pair, &batch] { pair[1]->step(batch); }};
   };
-  const Pair pair = make_pair(flags, batch);
-  const measure::Twin steps = steps_of(pair);
+  const auto pair = make_pair(flags, batch);
+  const auto [eager_step, fused_step] = twin(pair);
   const measure::Comparison comparison{
-      .device = batch.images.device(), .eager = steps.eager, .fused = steps.fused, .again = [&] {
-        return steps_of(make_pair(flags, batch));
+      .device = batch.images.device(), .eager = eager_step, .fused = fused_step, .again = [&] {
+        return twin(make_pair(flags, batch));
       }};
-  const std::string threads =
-      cli::choose_threads(flags.common->threads, comparison.device, [&] { return steps.eager; });
+  const std::string threads = cli::choose_threads(
+      flags.common->threads, comparison.device, [&] { return comparison.eager; });
   // Shorter rounds than this are the clock's and the scheduler's.
   constexpr double kRoundUs = 3000;
-  const double one_us = measure::round_us(steps.eager, comparison.device, 1, 1);
+  const double one_us = measure::round_us(comparison.eager, comparison.device, 1, 1);
   const measure::RoundTimes us = measure::time_rounds(
       comparison, {.steps = std::clamp<int64_t>(int64_t(kRoundUs / one_us), 1, 40),
                       .warmup = 1,
                       .rounds = kPairs,
                       .stopped = interrupted});
   if (interrupted()) return {};
-  out.note("size", "{}: {}, {}", size.text(), us.factor_text(), threads);
-  const capture::Captured& captured = *pair.fused->captured_step()->captured();
+  out.note("size", "{}: {}, {}", size, us.factor_text(), threads);
+  const capture::Captured& captured = *pair[1]->captured_step()->captured();
   const capture::Graph &eager = captured.recorded, &fused = captured.fused.graph;
-  return profiler::ComparedRow{.fused = size.text(),
-      .eager = size.text(),
+  return profiler::ComparedRow{.fused = size,
+      .eager = size,
       .verdict = us.distrusted.empty() ? "" : "machine busy",
       .eager_launches = int(eager.nodes.size()),
       .fused_launches = int(fused.nodes.size()),
@@ -101,8 +89,8 @@ int run_bench(const BenchFlags& bench, Output& out) {
     const Batch batch = Batches(data.train, options).next();
     for (const int64_t hidden : bench.hidden) {
       flags.model.hidden = {hidden, hidden};
-      const auto row =
-          interrupted() ? std::nullopt : measure_size(flags, {batch_size, hidden}, batch, out);
+      const std::string size = fmt::format("batch {}, hidden {}", batch_size, hidden);
+      const auto row = interrupted() ? std::nullopt : measure_size(flags, size, batch, out);
       if (!row) continue;
       rows.push_back({{"batch", batch_size}, {"hidden", hidden}});
       rows.back().update(Json(*row));
@@ -122,11 +110,8 @@ int run_bench(const BenchFlags& bench, Output& out) {
 
 }  // namespace
 
-void add_bench(App& app) {
+void add_bench(App& app, Command& command) {
   static BenchFlags bench;
-  Command& command = app.add("bench",
-      "Times the whole step of an MLP 784-H-H-10, eager against fused, over batch and hidden "
-      "sizes.");
   bench.train.common = &app.common();
   Flags& flags = command.flags;
   flags.topic("sizes");
@@ -134,7 +119,7 @@ void add_bench(App& app) {
   flags.number("hidden", bench.hidden, 1, 1'000'000, "widths H of both hidden layers");
   flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"},
       "bf16: activations and copies of the weights");
-  add_optimizer_flag(flags, bench.train.optimizer.optimizer);
+  flags.choice("optimizer", bench.train.optimizer.optimizer, nn::optimizer_names(), "");
   add_rules_flag(flags, bench.train.mode.rules);
   command.check = [&flags] { resolve_step(flags, bench.train); };
   command.run = [](Output& out) { return run_bench(bench, out); };

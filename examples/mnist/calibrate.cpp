@@ -3,16 +3,12 @@
 
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
 #include "examples/mnist/flags.h"
 #include "measure/calibrate.h"
 
 namespace sinter::mnist {
 
-void add_calibrate(App& app) {
-  Command& command = app.add(
-      "calibrate", "Measures the roofs that the profiler's tables compare with, and keeps them.");
+void add_calibrate(App& app, Command& command) {
   command.run = [&app](Output& out) {
     const CommonFlags& common = app.common();
     const Device device = choose_device(common.device).first;

@@ -10,13 +10,9 @@
 #include "core/context.h"
 #include "core/parallel.h"
 #include "examples/cli/comparison.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/signals.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
+#include "examples/cli/process.h"
 #include "examples/mnist/evaluate.h"
-#include "examples/mnist/model_file.h"
-#include "examples/mnist/trainer.h"
+#include "examples/mnist/model.h"
 #include "measure/rounding.h"
 #include "nn/named_tensor.h"
 #include "ops/ops.h"
@@ -409,11 +405,8 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
 
 }  // namespace
 
-void add_compare(App& app) {
+void add_compare(App& app, Command& command) {
   static CompareFlags compare;
-  Command& command = app.add("compare",
-      "Runs the same training step eager and fused, interleaved: what became fewer, how long it "
-      "takes, and that the numbers are the same.");
   add_step_flags(command, app.common(), compare.step);
   add_comparison_flags(command.flags, compare.step.train.mode, compare.comparison);
   command.run = [&app](Output& out) { return run_compare(app.common(), compare, out); };

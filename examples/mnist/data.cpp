@@ -8,8 +8,6 @@
 #include "core/json.h"
 #include "data/idx.h"
 #include "data/verify.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
 #include "examples/mnist/flags.h"
 
 namespace sinter::mnist {
@@ -80,12 +78,8 @@ int make(const DataCommandFlags& flags, Output& out) {
 
 }  // namespace
 
-void add_data(App& app) {
+void add_data(App&, Command& command) {
   static DataCommandFlags flags;
-  Command& command = app.add("data",
-      "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
-      "as four "
-      "MNIST files.");
   command.inputs = &flags.words;
   command.inputs_name = "verify [WHAT] | make DIR";
   command.flags.topic("verify");

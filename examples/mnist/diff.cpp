@@ -2,8 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/bytes.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
+#include "examples/mnist/flags.h"
 #include "profiler/join.h"
 
 namespace sinter::mnist {
@@ -40,12 +39,9 @@ int run_diff(
 
 }  // namespace
 
-void add_diff(cli::App& app) {
+void add_diff(cli::App&, cli::Command& command) {
   static std::vector<std::string> inputs;
   static profiler::DiffOptions options;
-  cli::Command& command = app.add("diff",
-      "Compares two profiles, of --profile=json or of PyTorch's profiler (export_chrome_trace): "
-      "the step and each row, B against A.");
   command.inputs = &inputs;
   command.inputs_name = "A.json B.json";
   command.flags.topic("table");

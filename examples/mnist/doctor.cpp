@@ -9,10 +9,8 @@
 #include "data/verify.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
-#include "examples/mnist/trainer.h"
+#include "examples/cli/process.h"
+#include "examples/mnist/model.h"
 #include "measure/blame.h"
 #include "measure/calibrate.h"
 #include "nn/safetensors.h"
@@ -227,11 +225,8 @@ int look_at_file(const std::string& path, Output& out) {
 
 }  // namespace
 
-void add_doctor(App& app, const char* git_id) {
+void add_doctor(App& app, Command& command) {
   static std::vector<std::string> files;
-  Command& command = app.add("doctor",
-      "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a "
-      "checkpoint.");
   command.many_processes = true;
   command.inputs = &files;
   command.inputs_name = "[FILE]";
@@ -239,10 +234,10 @@ void add_doctor(App& app, const char* git_id) {
     SINTER_CHECK(files.size() <= 1, usage,
         cat("usage: doctor takes one file, given ", files.size(), ": ", escaped(join(files))));
   };
-  command.run = [&app, git_id](Output& out) {
+  command.run = [&app](Output& out) {
     if (!files.empty()) return look_at_file(files[0], out);
     Doctor doctor(out);
-    look_at_build(doctor, git_id);
+    look_at_build(doctor, app.git_id());
     const TrainFlags trial = job(app.common(), {256, 128}, "eager");
     doctor.line("ok", "threads",
         fmt::format("{} cores; {}", available_cores(),

@@ -6,11 +6,8 @@
 #include <cmath>
 
 #include "autograd/autograd.h"
-#include "core/json.h"
-#include "examples/cli/signals.h"
+#include "examples/cli/process.h"
 #include "ops/ops.h"
-#include "profiler/exports.h"
-#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -30,8 +27,6 @@ std::vector<Confusion> confusions_by_count(const Evaluation& e) {
   return out;
 }
 
-std::string two_places(double x) { return std::isnan(x) ? "nan" : fmt::format("{:.2f}", x); }
-
 double ratio(int64_t a, int64_t b) { return b ? double(a) / double(b) : 0; }
 
 // What all ranks found, in place of what this one did.
@@ -46,6 +41,37 @@ void add_up(Communicator& ranks, Evaluation& e) {
   e.loss_sum = all[2];
   e.complete = all[3] == 0;
   for (size_t i = 0; i < e.confusion.size(); ++i) e.confusion[i] = std::llround(all[4 + i]);
+}
+
+// Reads all rows, with every item among the worst.
+void read_rows(
+    nn::Module& model, const Split& split, const EvaluateOptions& options, Evaluation& e) {
+  const NoGrad no_grad;
+  const nn::EvalMode evaluation_mode(model);
+  Batches batches(split, {.size = options.batch,
+                             .shuffle = false,
+                             .dtype = options.dtype,
+                             .normalize = options.normalize,
+                             .device = model.parameters()[0].device()});
+  for (const Batch& batch : batches) {
+    if (cli::interrupted()) {
+      e.complete = false;
+      break;
+    }
+    const Tensor logits = model(batch.images);
+    const auto read = argmax(logits).to_vector<int64_t>();
+    const auto labels = batch.labels.to_vector<int64_t>();
+    const auto losses = cross_entropy(logits, batch.labels).to_vector<double>();
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const Evaluation::Item item{e.images++, labels[i], read[i], losses[i]};
+      e.correct += item.label == item.read_as;
+      e.loss_sum += item.loss;
+      if (!std::isfinite(item.loss) && e.not_finite.empty())
+        e.not_finite = why_not_finite(model, batch.images);
+      ++e.confusion[size_t(item.label * e.classes + item.read_as)];
+      if (options.worst > 0) e.worst.push_back(item);
+    }
+  }
 }
 
 }  // namespace
@@ -75,45 +101,13 @@ std::string why_not_finite(nn::Module& model, const Tensor& images) {
 }
 
 Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options) {
-  if (options.ranks) {
-    EvaluateOptions alone = options;
-    alone.ranks = nullptr;
-    const RowRange own = rows_of_rank(split.size(), options.ranks->rank(), options.ranks->size());
-    Evaluation e{.classes = options.classes,
-        .confusion = std::vector<int64_t>(size_t(options.classes * options.classes))};
-    if (own.size() > 0) e = evaluate(model, slice(split, own.begin, own.end), alone);
-    add_up(*options.ranks, e);
-    return e;
-  }
-  const NoGrad no_grad;
-  const nn::EvalMode evaluation_mode(model);
-  Batches batches(split, {.size = options.batch,
-                             .shuffle = false,
-                             .dtype = options.dtype,
-                             .normalize = options.normalize,
-                             .device = model.parameters()[0].device()});
   Evaluation e{.classes = options.classes,
       .confusion = std::vector<int64_t>(size_t(options.classes * options.classes))};
-  for (int64_t b = 0; b < batches.per_epoch(); ++b) {
-    if (cli::interrupted()) {
-      e.complete = false;
-      break;
-    }
-    const Batch batch = batches.next();
-    const Tensor logits = model(batch.images);
-    const auto read = argmax(logits).to_vector<int64_t>();
-    const auto labels = batch.labels.to_vector<int64_t>();
-    const auto losses = cross_entropy(logits, batch.labels).to_vector<double>();
-    for (size_t i = 0; i < labels.size(); ++i) {
-      const Evaluation::Item item{e.images++, labels[i], read[i], losses[i]};
-      e.correct += item.label == item.read_as;
-      e.loss_sum += item.loss;
-      if (!std::isfinite(item.loss) && e.not_finite.empty())
-        e.not_finite = why_not_finite(model, batch.images);
-      ++e.confusion[size_t(item.label * e.classes + item.read_as)];
-      if (options.worst > 0) e.worst.push_back(item);
-    }
-  }
+  const RowRange own =
+      options.ranks ? rows_of_rank(split.size(), options.ranks->rank(), options.ranks->size())
+                    : RowRange{0, split.size()};
+  if (own.size() > 0) read_rows(model, slice(split, own.begin, own.end), options, e);
+  if (options.ranks) add_up(*options.ranks, e);
   const auto worse = [](double a, double b) { return a > b || (std::isnan(a) && !std::isnan(b)); };
   std::ranges::stable_sort(e.worst, worse, &Evaluation::Item::loss);
   e.worst.resize(std::min(e.worst.size(), size_t(options.worst)));
@@ -154,52 +148,6 @@ std::vector<std::vector<int64_t>> Evaluation::confusion_rows() const {
   for (auto row = confusion.begin(); row != confusion.end(); row += classes)
     rows.emplace_back(row, row + classes);
   return rows;
-}
-
-std::string class_table(const Evaluation& e) {
-  profiler::Grid grid({"<class", "precision", "recall", "F1", "images"});
-  for (const ClassRow& row : e.class_rows()) {
-    const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
-    grid.add({cat(row.label), percent(row.precision), percent(row.recall),
-        fmt::format("{:.3f}", row.f1), cli::grouped(row.images)});
-  }
-  return grid.text();
-}
-
-std::string confusion_table(const Evaluation& e) {
-  std::vector<std::string> titles{"<label"};
-  for (int64_t read = 0; read < e.classes; ++read) titles.push_back(cat("as ", read));
-  profiler::Grid grid(std::move(titles));
-  for (int64_t label = 0; label < e.classes; ++label) {
-    std::vector<std::string> row{cat(label)};
-    for (int64_t read = 0; read < e.classes; ++read)
-      row.push_back(e.count(label, read) ? cat(e.count(label, read)) : ".");
-    grid.add(std::move(row));
-  }
-  return grid.text();
-}
-
-std::string worst_table(const Evaluation& e) {
-  profiler::Grid grid({"<worst", "label", "read as", "loss"});
-  for (const auto& item : e.worst)
-    grid.add({cat("item ", item.index), cat(item.label), cat(item.read_as), two_places(item.loss)});
-  return grid.text();
-}
-
-std::string worst_page(const Evaluation& e, const Split& split, const std::string& summary,
-    const std::string& command) {
-  const ImageShape shape = split.image();
-  Json worst = {{"summary", summary}, {"channels", shape.channels}, {"rows", shape.height},
-      {"columns", shape.width}, {"items", e.worst}};
-  for (Json& item : worst["items"]) {
-    const int64_t i = item["item"];
-    std::string pixels;  // as hexadecimal bytes, [C, H, W]
-    for (const uint8_t byte : slice(split, i, i + 1).images.to_vector<uint8_t>())
-      pixels += fmt::format("{:02x}", byte);
-    item["pixels"] = std::move(pixels);
-  }
-  return profiler::html_report(
-      {.title = "mnist eval", .command = command, .worst = json_text(worst)});
 }
 
 }  // namespace sinter::mnist

@@ -7,7 +7,7 @@
 #include "core/communicator.h"
 #include "core/fields.h"
 #include "data/batches.h"
-#include "examples/cli/text.h"
+#include "examples/cli/output.h"
 #include "nn/module.h"
 
 namespace sinter::mnist {
@@ -68,12 +68,5 @@ std::string first_nan(const std::function<void()>& run);
 // What makes the model's results for these images nan or infinite: "running_var has nan at [3]", or
 // the first op that makes a NaN, and where; "" if there is none.
 std::string why_not_finite(nn::Module& model, const Tensor& images);
-// Precision, recall and F1 of each class; the table of confusions; the worst items.
-std::string class_table(const Evaluation& evaluation);
-std::string confusion_table(const Evaluation& evaluation);
-std::string worst_table(const Evaluation& evaluation);
-// The worst items as a page of HTML that needs no network, with their images.
-std::string worst_page(const Evaluation& evaluation, const Split& split, const std::string& summary,
-    const std::string& command);
 
 }  // namespace sinter::mnist

@@ -5,8 +5,7 @@
 
 #include "capture/pattern.h"
 #include "capture/rules.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
+#include "examples/mnist/flags.h"
 #include "profiler/grid.h"
 #include "profiler/kernel_name.h"
 
@@ -105,10 +104,8 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
 
 }  // namespace
 
-void add_explain(cli::App& app) {
+void add_explain(cli::App&, cli::Command& command) {
   static std::vector<std::string> inputs;
-  cli::Command& command =
-      app.add("explain", "Says what a word of the output means: Disp, xpred, roof, saving ..");
   command.inputs = &inputs;
   command.inputs_name = "[WORD]";
   command.run = [](cli::Output& out) { return run_explain(inputs, out); };

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <functional>
-#include <sstream>
 
-#include "examples/cli/text.h"
 #include "nn/net.h"
 #include "nn/optim.h"
 
@@ -76,26 +73,20 @@ std::string with_dropout(std::string layers, double share) {
   return layers;
 }
 
-// A flag that a choice has no use for is an error where somebody asked for it; a preset or a
-// checkpoint may bring it along.
-void check_use(const Flags& flags, std::string_view name, const std::string& choice, bool used,
-    const std::vector<std::string_view>& takers, const std::string& hint) {
-  const auto asked = [name](const Flag& flag) {
-    return flag.name == name && flag.source >= Source::file;
-  };
-  SINTER_CHECK(used || std::ranges::none_of(flags.all(), asked), usage,
-      cat("usage: ", choice, " has no use for --", name, ", which is for ", join(takers)), hint);
+std::vector<std::string> models_with(std::string_view flag) {
+  std::vector<std::string> names;
+  for (const NamedModel& model : kModels) {
+    if (model.flags.find(flag) != model.flags.npos) names.emplace_back(model.name);
+  }
+  return names;
 }
 
-void check_flags_of_model(const Flags& flags, const ModelFlags& model) {
-  for (const char* name : {"hidden", "act", "dropout"}) {
-    std::vector<std::string_view> takers;
-    for (const NamedModel& other : kModels) {
-      if (other.flags.find(name) != std::string_view::npos) takers.push_back(other.name);
-    }
-    check_use(flags, name, "--model " + escaped(model.model), model.takes(name), takers,
-        "leave it out, or write the layers: --model \"conv 16 5; relu; flatten; linear 10\"");
+template <class Has> std::vector<std::string> optimizers_with(Has has) {
+  std::vector<std::string> names;
+  for (const nn::OptimizerChoice& choice : nn::optimizers()) {
+    if (std::invoke(has, choice)) names.emplace_back(choice.name);
   }
+  return names;
 }
 
 std::string text_of(double number) { return fmt::format("{}", number); }
@@ -112,41 +103,7 @@ template <class Numbers> std::string usual_numbers(Numbers nn::OptimizerChoice::
   return text;
 }
 
-void check_flags_of_optimizer(const Flags& flags, const OptimizerFlags& optimizer) {
-  const auto check = [&](const char* name, auto has_use) {
-    std::vector<std::string_view> takers;
-    for (const nn::OptimizerChoice& choice : nn::optimizers()) {
-      if (std::invoke(has_use, choice)) takers.push_back(choice.name);
-    }
-    check_use(flags, name, "--optimizer " + optimizer.optimizer,
-        std::invoke(has_use, nn::optimizer_named(optimizer.optimizer)), takers,
-        cat("leave it out, or --optimizer ", takers[0]));
-  };
-  check("momentum", &nn::OptimizerChoice::has_momentum);
-  check("betas", &nn::OptimizerChoice::has_betas);
-  const std::vector<double>& betas = optimizer.betas;
-  SINTER_CHECK(betas.empty() || betas.size() == 2, usage,
-      cat("usage: --betas has ", count_of(std::ssize(betas), "number"), ": ", join(betas, ","),
-          "; wanted 2"),
-      "--betas 0.9,0.999");
-}
-
 }  // namespace
-
-std::vector<int64_t> parse_sizes(const std::string& what, const std::string& text) {
-  constexpr int64_t kLow = 1, kHigh = 1'000'000;
-  std::vector<int64_t> out;
-  if (const size_t dots = text.find(".."); dots != std::string::npos) {
-    const int64_t low = parse(what, text.substr(0, dots), kLow, kHigh);
-    const int64_t high = parse(what, text.substr(dots + 2), low, kHigh);
-    for (int64_t n = low; n <= high; n *= 2) out.push_back(n);
-    return out;
-  }
-  for (const std::string& item : split(what, text)) out.push_back(parse(what, item, kLow, kHigh));
-  std::ranges::sort(out);
-  out.erase(std::unique(out.begin(), out.end()), out.end());
-  return out;
-}
 
 std::vector<int64_t> ModelFlags::sizes() const {
   std::vector<int64_t> out{image().pixels()};
@@ -163,11 +120,6 @@ std::string ModelFlags::net() const {
   return cat(dropout ? with_dropout(layers, *dropout) : layers, classes);
 }
 
-bool ModelFlags::takes(std::string_view flag) const {
-  const NamedModel* named = find_model(model);
-  return named && named->flags.find(flag) != std::string_view::npos;
-}
-
 std::string ModelFlags::name() const { return find_model(model) ? model : "net"; }
 
 std::string ModelFlags::describe() const {
@@ -175,7 +127,8 @@ std::string ModelFlags::describe() const {
   std::string text =
       cat(model, " ", net().empty() ? join(sizes(), "-") : cat(image_size, "-", classes));
   if (model == "mlp") text += " " + act;
-  if (takes("dropout") && dropout && (model != "mlp" || *dropout > 0))
+  if (dropout && std::ranges::count(models_with("dropout"), model) > 0 &&
+      (model != "mlp" || *dropout > 0))
     text += fmt::format(" dropout {}", *dropout);
   return text;
 }
@@ -205,20 +158,16 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
       "mlp, linear, geglu (one gated block, hidden 256), lenet, cnn, cnn3; or layers: "
       "\"conv 16 5; relu; pool 2; flatten; linear 10\"",
       check_model);
-  // What the model has no use for is not written into a config.
-  const auto of_model = [&model](Flag& flag) {
-    flag.get = [&model, name = flag.name, get = flag.get] {
-      return model.takes(name) ? get() : "";
-    };
-  };
-  of_model(flags.number(
-      "hidden,hidden-sizes", model.hidden, 1, 1'000'000, "widths of the hidden layers"));
-  of_model(flags.choice("act,activation", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"},
-      "between the layers", {{"swish", "silu"}}));
-  Flag& dropout = flags.number(
-      "dropout", model.dropout, 0, 0.99, "share of activations zeroed in training; 0 none");
-  dropout.standard = "0, cnn 0.25 and 0.5, cnn3 0.4";
-  of_model(dropout);
+  only_for(flags.number(
+               "hidden,hidden-sizes", model.hidden, 1, 1'000'000, "widths of the hidden layers"),
+      "model", models_with("hidden"));
+  only_for(flags.choice("act,activation", model.act, {"relu", "gelu", "silu", "tanh", "sigmoid"},
+               "between the layers", {{"swish", "silu"}}),
+      "model", models_with("act"));
+  only_for(flags.number("dropout", model.dropout, 0, 0.99,
+               "share of activations zeroed in training; 0 none"),
+      "model", models_with("dropout"))
+      .standard = "0, cnn 0.25 and 0.5, cnn3 0.4";
   flags.number("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
   flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"},
       "bf16: activations and copies of the weights; tf32: cuda and simt only",
@@ -240,31 +189,21 @@ void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.number("eval-batch-size,test-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
 }
 
-void add_optimizer_flag(Flags& flags, std::string& optimizer) {
-  flags.choice("optimizer", optimizer, nn::optimizer_names(), "");
-}
-
 void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.topic("optimizer");
   flags.number("batch-size,batch", optimizer.batch, 1, 1'000'000, "");
   flags.number(
       "accum", optimizer.accum, 1, 10'000, "batches whose gradients are added up for one step");
-  add_optimizer_flag(flags, optimizer.optimizer);
+  flags.choice("optimizer", optimizer.optimizer, nn::optimizer_names(), "");
   flags.number("lr,learning-rate", optimizer.lr, 0, 1e6, "learning rate; the peak of a schedule")
       .standard = usual_numbers(&nn::OptimizerChoice::lr);
-  Flag& momentum = flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd");
-  momentum.get = [&optimizer, get = momentum.get] {  // what adam has no use for is not written
-    return nn::optimizer_named(optimizer.optimizer).has_momentum ? get() : "";
-  };
+  only_for(flags.number("momentum", optimizer.momentum, 0, 0.9999, "of sgd"), "optimizer",
+      optimizers_with(&nn::OptimizerChoice::has_momentum));
   Flag& betas = flags.number("betas", optimizer.betas, 0, 0.999999,
       "of adam, adamw, lion: how much of its averages each step keeps");
   betas.value = "B1,B2";
   betas.standard = usual_numbers(&nn::OptimizerChoice::betas);
-  betas.get = [&optimizer, get = betas.get] {
-    const bool unused =
-        optimizer.betas.empty() || !nn::optimizer_named(optimizer.optimizer).has_betas();
-    return unused ? "" : get();
-  };
+  only_for(betas, "optimizer", optimizers_with(&nn::OptimizerChoice::has_betas));
   flags.number("weight-decay,wd", optimizer.weight_decay, 0, 1000, "").standard =
       usual_numbers(&nn::OptimizerChoice::weight_decay);
   flags.choice("schedule,lr-schedule", optimizer.schedule,
@@ -279,13 +218,9 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.number("label-smoothing", optimizer.label_smoothing, 0, 0.99, "");
 }
 
-void add_mode_flag(Flags& flags, ModeFlags& mode) {
-  flags.choice("mode", mode.mode, {"eager", "fused"}, "");
-}
-
 void add_mode_flags(Flags& flags, ModeFlags& mode) {
   flags.topic("mode, looking in");
-  add_mode_flag(flags, mode);
+  flags.choice("mode", mode.mode, {"eager", "fused"}, "");
   add_fusion_flags(flags, mode);
   add_profile_flag(flags, mode.profile);
   flags.word("profile-steps", mode.profile_steps, "W:U:A[:R]",
@@ -369,7 +304,7 @@ void resolve(const Flags& flags, TrainFlags& train) {
         "the numbers are those of --mode eager --check-nan");
     return;
   }
-  for (const char* name : {"rules", "explain"}) {
+  for (const char* name : {"rules", "explain", "dump-graph"}) {
     SINTER_CHECK(flags[name].source != Source::command_line, usage,
         cat("usage: --", name, " needs --mode fused: the mode is eager"),
         "mnist compare --explain shows what fusing changes");
@@ -378,8 +313,12 @@ void resolve(const Flags& flags, TrainFlags& train) {
 
 void resolve_step(const Flags& flags, TrainFlags& train) {
   OptimizerFlags& optimizer = train.optimizer;
-  check_flags_of_model(flags, train.model);
-  check_flags_of_optimizer(flags, optimizer);
+  flags.check_uses();
+  const std::vector<double>& betas = optimizer.betas;
+  SINTER_CHECK(betas.empty() || betas.size() == 2, usage,
+      cat("usage: --betas has ", count_of(std::ssize(betas), "number"), ": ", join(betas, ","),
+          "; wanted 2"),
+      "--betas 0.9,0.999");
   if (train.model.model == "geglu") {
     std::vector<int64_t>& hidden = train.model.hidden;
     if (hidden == ModelFlags{}.hidden) hidden.resize(1);
@@ -422,17 +361,18 @@ struct Preset {
 };
 constexpr Preset kPresets[] = {
     {"fast98", 0.5,
-        "hidden=256,128 act=relu optimizer=adam schedule=onecycle lr=0.005 lr-warmup=20% "
-        "label-smoothing=0.05 normalize=mnist batch-size=256 "
-        "epochs=3 val=0 save-every=0 mode=fused target-acc=98"},
+        "hidden=256,128\nact=relu\noptimizer=adam\nschedule=onecycle\nlr=0.005\nlr-warmup=20%\n"
+        "label-smoothing=0.05\nnormalize=mnist\nbatch-size=256\nepochs=3\nval=0\nsave-every=0\n"
+        "mode=fused\ntarget-acc=98\n"},
     {"fast99", 1.8,
         "model=\"conv 8 5; relu; pool 2; conv 24 3; relu; pool 2; flatten; linear 128; relu; "
-        "linear 10\" optimizer=adam betas=\"0.7,0.9\" schedule=onecycle lr=0.006 lr-warmup=20% "
-        "normalize=mnist batch-size=64 steps=1400 val=0 save-every=0 mode=fused target-acc=99"},
+        "linear 10\"\noptimizer=adam\nbetas=0.7,0.9\nschedule=onecycle\nlr=0.006\nlr-warmup=20%\n"
+        "normalize=mnist\nbatch-size=64\nsteps=1400\nval=0\nsave-every=0\nmode=fused\n"
+        "target-acc=99\n"},
     {"best", {},
-        "model=cnn3 optimizer=adam schedule=onecycle lr=0.003 lr-warmup=20% normalize=mnist "
-        "batch-size=128 epochs=15 augment=\"shift=2,rotate=10,scale=10\" val=0 mode=fused "
-        "target-acc=99.4"}};
+        "model=cnn3\noptimizer=adam\nschedule=onecycle\nlr=0.003\nlr-warmup=20%\n"
+        "normalize=mnist\nbatch-size=128\nepochs=15\naugment=\"shift=2,rotate=10,scale=10\"\n"
+        "val=0\nmode=fused\ntarget-acc=99.4\n"}};
 
 const Preset& preset_named(const std::string& name) {
   return *std::ranges::find(kPresets, name, &Preset::name);
@@ -450,17 +390,11 @@ std::optional<double> preset_seconds(const std::string& name) { return preset_na
 
 std::string preset(const std::string& name, const CommonFlags& common, const std::string& command) {
   if (name.empty()) return "";
-  std::string config = cat("[", command, "] ", preset_named(name).flags);
+  std::string config = cat("[", command, "]\n", preset_named(name).flags);
   if (name == "fast98") {
     const Device device = choose_device(common.device).first;
     const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
-    config += bf16 ? " dtype=bf16" : " dtype=f32";
-  }
-  // A line for each; what is in quotes stays as it is.
-  bool quoted = false;
-  for (char& c : config) {
-    quoted ^= c == '"';
-    if (c == ' ' && !quoted) c = '\n';
+    config += bf16 ? "dtype=bf16\n" : "dtype=f32\n";
   }
   return config;
 }

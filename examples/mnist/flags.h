@@ -1,5 +1,6 @@
-// The flags of `mnist`, a struct and a function per topic, shared by the commands that have it. The
-// structs hold checked values; resolve() fills in what depends on other flags.
+// The commands of `mnist`, and their flags: a struct and a function per topic, shared by the
+// commands that have it. The structs hold checked values; resolve() fills in what depends on other
+// flags.
 #pragma once
 
 #include "data/batches.h"
@@ -44,10 +45,8 @@ struct ModelFlags {
   ImageShape image() const { return ImageShape::parse(image_size); }
   std::vector<int64_t> sizes() const;  // of mlp, linear and geglu: 784, .., classes
   std::string net() const;             // the layers of any other, as nn::Net reads them
-  // Has the model a use for this flag: "hidden", "act", "dropout"?
-  bool takes(std::string_view flag) const;
-  std::string name() const;      // the model's, or "net" of layers
-  std::string describe() const;  // mlp 784-256-128-10 relu; lenet 28x28-10; or the layers
+  std::string name() const;            // the model's, or "net" of layers
+  std::string describe() const;        // mlp 784-256-128-10 relu; lenet 28x28-10; or the layers
   DType batch_dtype() const { return dtype == "bf16" ? DType::bf16 : DType::f32; }
 };
 
@@ -110,16 +109,11 @@ struct TrainFlags {
   }
 };
 
-// "1..1024" by doubling, or "1,100,4096": in rising order. `what` begins a message.
-std::vector<int64_t> parse_sizes(const std::string& what, const std::string& text);
-
 void add_data_flags(Flags& flags, DataFlags& data);
 void add_model_flags(Flags& flags, ModelFlags& model);
 void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer);
-void add_optimizer_flag(Flags& flags, std::string& optimizer);  // --optimizer alone
 void add_step_flags(Flags& flags,
     OptimizerFlags& optimizer);  // those of the optimizer but for --epochs and --steps
-void add_mode_flag(Flags& flags, ModeFlags& mode);  // --mode alone
 void add_mode_flags(Flags& flags, ModeFlags& mode);
 void add_preset_flag(Flags& flags, RunFlags& run);
 void add_target_flag(Flags& flags, RunFlags& run);
@@ -140,4 +134,11 @@ std::vector<std::string> preset_names();
 std::optional<double> preset_seconds(const std::string& name);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
+
+// The commands, a file each: what main() gives to App::add(). What one needs lives as long as the
+// program.
+using Setup = void(App& app, Command& command);
+Setup add_train, add_speedrun, add_eval, add_predict, add_compare, add_inspect, add_bench, add_diff,
+    add_calibrate, add_explain, add_data, add_doctor;
+
 }  // namespace sinter::mnist

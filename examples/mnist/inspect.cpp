@@ -5,9 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
-#include "examples/mnist/commands.h"
-#include "examples/mnist/model_file.h"
-#include "examples/mnist/trainer.h"
+#include "examples/mnist/model.h"
 #include "measure/inspect.h"
 
 namespace sinter::mnist {
@@ -47,12 +45,8 @@ int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
 
 }  // namespace
 
-void add_inspect(App& app) {
+void add_inspect(App& app, Command& command) {
   static InspectFlags inspect;
-  Command& command = app.add("inspect",
-      "Opens one training step, eager and fused: every op with its formula, values, memory, "
-      "kernels "
-      "and time, as a page for a browser or as text.");
   inspect.step.train.optimizer.batch = 8;
   add_step_flags(command, app.common(), inspect.step);
   command.flags.topic("walk");

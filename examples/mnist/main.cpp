@@ -1,23 +1,52 @@
 // mnist: learn to read handwritten digits, see how well it went, and read a drawing of one's own.
 #include "core/parallel.h"
-#include "examples/mnist/commands.h"
+#include "examples/mnist/flags.h"
 
 int main(int argc, char** argv) {
+  using namespace sinter::mnist;
   sinter::restart_with_short_spin(argv);
-  sinter::cli::App app("mnist",
+  App app("mnist",
       "mnist: train a small network to read handwritten digits, and look at what it does.",
       SINTER_GIT_ID);
-  sinter::mnist::add_train(app);
-  sinter::mnist::add_speedrun(app, SINTER_GIT_ID);
-  sinter::mnist::add_eval(app);
-  sinter::mnist::add_predict(app);
-  sinter::mnist::add_compare(app);
-  sinter::mnist::add_inspect(app);
-  sinter::mnist::add_bench(app);
-  sinter::mnist::add_diff(app);
-  sinter::mnist::add_calibrate(app);
-  sinter::mnist::add_explain(app);
-  sinter::mnist::add_data(app);
-  sinter::mnist::add_doctor(app, SINTER_GIT_ID);
+  app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.",
+      add_train);
+  app.add("speedrun",
+      "Trains a preset with several seeds: accuracy and training time with intervals, and whether "
+      "its target holds.",
+      add_speedrun);
+  app.add("eval", "Reads a set of digits with a saved model: loss, accuracy, and where it errs.",
+      add_eval);
+  app.add("predict",
+      "Says which digit a picture shows: a PNG file, or - for one on stdin; the images of a .npy "
+      "file; or an image of the test set.",
+      add_predict);
+  app.add("compare",
+      "Runs the same training step eager and fused, interleaved: what became fewer, how long it "
+      "takes, and that the numbers are the same.",
+      add_compare);
+  app.add("inspect",
+      "Opens one training step, eager and fused: every op with its formula, values, memory, "
+      "kernels and time, as a page for a browser or as text.",
+      add_inspect);
+  app.add("bench",
+      "Times the whole step of an MLP 784-H-H-10, eager against fused, over batch and hidden "
+      "sizes.",
+      add_bench);
+  app.add("diff",
+      "Compares two profiles, of --profile=json or of PyTorch's profiler (export_chrome_trace): "
+      "the step and each row, B against A.",
+      add_diff);
+  app.add("calibrate",
+      "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
+  app.add(
+      "explain", "Says what a word of the output means: Disp, xpred, roof, saving ..", add_explain);
+  app.add("data",
+      "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
+      "as four MNIST files.",
+      add_data);
+  app.add("doctor",
+      "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a "
+      "checkpoint.",
+      add_doctor);
   return app.main(argc, argv);
 }

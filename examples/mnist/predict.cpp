@@ -6,17 +6,13 @@
 #include <numeric>
 
 #include "autograd/autograd.h"
-#include "capture/bind.h"
-#include "capture/executor.h"
-#include "capture/recording.h"
+#include "capture/step.h"
 #include "core/json.h"
 #include "core/parallel.h"
 #include "data/npy.h"
 #include "data/png.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
 #include "examples/mnist/evaluate.h"
-#include "examples/mnist/model_file.h"
+#include "examples/mnist/model.h"
 #include "measure/comparison.h"
 #include "measure/timer.h"
 #include "ops/ops.h"
@@ -31,32 +27,23 @@ struct PredictFlags {
   std::optional<int64_t> index;
   int64_t top = 3;
   bool no_art = false, raw = false, bench = false;
-  std::string batches = "1,16,128,1024";
-  std::vector<int64_t> batch;  // the same
-  std::string graph, dump_graph;
+  std::vector<int64_t> batch{1, 16, 128, 1024};
 };
 
-// An image [1, C, H, W] as text: a character is twice as many pixels high as wide, about as it
-// looks; of a wide image, or one in colour, it is the mean of some.
+// An image [1, C, H, W] as text, its colours mixed: a character is twice as many pixels high as
+// wide, about as it looks. Of a wide image some pixels stand for all.
 std::string picture(const Tensor& image) {
   constexpr std::string_view kInk = " .:-=+*#%@";
   constexpr int64_t kMaxWidth = 64;
-  const uint8_t* p = image.data<uint8_t>();
-  const int64_t channels = image.size(1), height = image.size(2), width = image.size(3),
+  const int64_t height = image.size(2), width = image.size(3),
                 step = (width + kMaxWidth - 1) / kMaxWidth;
+  const auto grey = mean(cast(image, DType::f64), 1).to_vector<double>();
   std::string out;
   for (int64_t y = 0; y < height; y += 2 * step) {
+    const double *row = &grey[y * width], *below = &grey[std::min(y + step, height - 1) * width];
     std::string line;
-    for (int64_t x = 0; x < width; x += step) {
-      size_t sum = 0, pixels = 0;
-      for (int64_t c = 0; c < channels; ++c) {
-        for (int64_t v = y; v < std::min(height, y + 2 * step); ++v) {
-          for (int64_t u = x; u < std::min(width, x + step); ++u, ++pixels)
-            sum += p[(c * height + v) * width + u];
-        }
-      }
-      line += kInk[std::min(sum * kInk.size() / (255 * pixels + 1), kInk.size() - 1)];
-    }
+    for (int64_t x = 0; x < width; x += step)
+      line += kInk[size_t((row[x] + below[x]) / 511 * double(kInk.size()))];
     out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return out;
@@ -100,16 +87,11 @@ class Predictor {
       : flags_(flags), threads_(threads), device_(device), out_(out) {}
 
   void run(const Flags& all_flags) {
-    SavedModel saved = read_model(flags_.from.from);
-    model_ = build_model(saved, device_);
+    const SavedModel saved = open_model(all_flags, flags_.from, device_, out_);
+    model_ = saved.model;
     path_ = saved.path;
     size_ = saved.flags.model.image();
     dtype_ = saved.flags.model.batch_dtype();
-    adopt_data(all_flags, flags_.from, saved);
-    for (const std::string& note : saved.notes) out_.note("note", note);
-    note_emulator(device_, out_);
-    if (!flags_.dump_graph.empty()) dump_graph();
-    if (!flags_.graph.empty()) load_graph(saved.tensors);
     if (flags_.bench) return bench(saved.flags.model);
     // All of them before the first result: an error leaves stdout as it was.
     std::vector<Input> inputs;
@@ -158,72 +140,25 @@ class Predictor {
           sinter::slice(all, i, i + 1), {}});
   }
 
-  // The forward pass as a graph, of f32 and of the names in the weights' file alone: the bf16
-  // copies are made in the graph.
-  capture::Graph record_forward(int64_t batch) {
-    const NoGrad no_grad;
-    const Tensor x = Tensor::zeros({batch, size_.pixels()}, DType::f32, device_);
-    capture::Recording recording({x});
-    for (Tensor& p : model_->parameters()) {
-      if (p.autograd().bf16_copy.defined()) p.autograd().bf16_copy = cast(p, DType::bf16);
-    }
-    const Tensor logits = (*model_)(x);
-    capture::Graph graph = recording.finish({logits}, {});
-    graph.values[graph.outputs[0]].name = "logits";
-    return graph;
-  }
-
-  void dump_graph() {
-    write_graph(flags_.dump_graph, record_forward(1));
-    const std::string file = escaped(flags_.dump_graph);
-    out_.note("graph",
-        fmt::format("{}: the forward pass at batch 1; ", file) +
-            (file.ends_with(".dot") ? fmt::format("dot -Tsvg {} draws it", file)
-                                    : fmt::format("mnist predict --graph {} --from {} runs it",
-                                          file, escaped(path_))));
-  }
-
-  // Runs the graph of a file in place of the model, on the model's weights.
-  void load_graph(const nn::NamedTensors& weights) {
-    capture::Graph graph = capture::load(flags_.graph);
-    capture::check_forward(graph, flags_.graph);
-    const capture::Value& x = graph.values[graph.inputs[0]];
-    SINTER_CHECK(x.shape[1] == size_.pixels(), data,
-        cat("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(),
-            ", an image is f32[1, ", size_.pixels(), "]"),
-        "mnist predict --dump-graph F writes one that fits");
-    graph = capture::bind(std::move(graph), [&](const std::string& name) {
-      const Tensor* t = nn::find(weights, name);
-      return t ? t->to(device_) : Tensor();
-    });
-    executor_ = std::make_shared<capture::Executor>(graph);
-    dtype_ = DType::f32;  // what a graph takes
-    out_.note("graph", "{}: launches {}", escaped(flags_.graph), executor_->launches());
-  }
-
-  // Eager, fused, and the graph that --graph runs: of its file, which has batch 1, or as recorded.
+  // Eager, fused, and as the recorded graph, unfused.
   std::vector<Timed> time_modes(int64_t batch) {
     const NoGrad no_grad;
-    const Tensor images = cast(sample_tensor({batch, size_.pixels()}, 1, 0, 1), DType::f32),
-                 x = cast(images, dtype_).to(device_), wide = images.to(device_);
+    const Tensor x = cast(sample_tensor({batch, size_.pixels()}, 1, 0, 1), dtype_).to(device_);
     const auto eager = [&] { return (*model_)(x); };
     cli::choose_threads(threads_, device_, [&] { return [&] { eager(); }; });
-    std::shared_ptr<capture::Executor> graph = executor_;
-    if (!graph) graph = std::make_shared<capture::Executor>(record_forward(batch));
-    capture::Step step(
-        [this](const Tensors& in) {
-          const NoGrad off;
-          return Tensors{(*model_)(in[0])};
-        },
-        {.parameters = nn::parameter_visitor(*model_)});
-    std::vector<Timed> modes{{.batch = batch, .mode = "eager", .run = eager},
-        {.batch = batch, .mode = "fused", .run = [&] { return step({x})[0]; }}};
-    const auto run_graph = [&] {
-      graph->run({wide});
-      return graph->outputs()[0];
+    const auto replayed = [&](const char* rules) {
+      const auto step = std::make_shared<capture::Step>(
+          [this](const Tensors& in) {
+            const NoGrad off;
+            return Tensors{(*model_)(in[0])};
+          },
+          capture::StepOptions{
+              .rules = capture::RuleSet(rules), .parameters = nn::parameter_visitor(*model_)});
+      return [step, x] { return (*step)({x})[0]; };
     };
-    if (!executor_ || batch == 1)
-      modes.push_back({.batch = batch, .mode = "graph", .run = run_graph});
+    std::vector<Timed> modes{{.batch = batch, .mode = "eager", .run = eager},
+        {.batch = batch, .mode = "fused", .run = replayed("all")},
+        {.batch = batch, .mode = "graph", .run = replayed("none")}};
     const Tensor wanted = eager();
     for (Timed& mode : modes) {
       for (int call = 0; call < 3; ++call) mode.run();  // two of them are recorded
@@ -248,7 +183,6 @@ class Predictor {
     SINTER_CHECK(device_.type != Device::Type::simt, usage,
         "usage: predict --bench needs a device whose times mean something: the device is simt",
         "--device cpu");
-    dtype_ = model.batch_dtype();
     profiler::Grid grid({"batch", "<mode", "threads", "p50", "p90", "p99", "images/s"});
     const auto us = [](double time) { return profiler::time_text(time) + "us"; };
     Json rows = Json::array();
@@ -268,19 +202,13 @@ class Predictor {
                                       {"dtype", model.dtype}, {"device", device_}, {"rows", rows}});
   }
 
-  Tensor logits(const Tensor& images) {
-    if (!executor_) return (*model_)(images);
-    executor_->run({images});
-    return executor_->outputs()[0];
-  }
-
   void predict(const Input& input) {
     const int32_t row = 0;
     const Split there{input.split.images.to(device_), input.split.labels.to(device_)};
     const Batch batch = gather_batch(there, {&row, 1}, dtype_, flags_.from.data.normalization());
     const NoGrad no_grad;
     const measure::Timer timer;
-    const Tensor out = logits(batch.images);
+    const Tensor out = (*model_)(batch.images);
     const auto p = softmax(out).to_vector<double>();
     const double seconds = timer.seconds();
     std::vector<size_t> order(p.size());
@@ -289,9 +217,8 @@ class Predictor {
     order.resize(std::min(order.size(), size_t(flags_.top)));
 
     if (!flags_.no_art) out_.result_text(picture(input.split.images));
-    const auto percent = [](double x) {
-      return std::isnan(x) ? "nan %" : fmt::format("{:.1f} %", 100 * x);
-    };
+    // abs: the sign of a NaN says nothing.
+    const auto percent = [](double x) { return fmt::format("{:.1f} %", 100 * std::abs(x)); };
     std::string text = percent(p[order[0]]);
     for (size_t i = 1; i < order.size(); ++i)
       text += fmt::format("{}{} {}", i == 1 ? "   then " : ", ", order[i], percent(p[order[i]]));
@@ -313,7 +240,6 @@ class Predictor {
   Device device_;
   Output& out_;
   std::shared_ptr<nn::Module> model_;
-  std::shared_ptr<capture::Executor> executor_;  // of --graph
   std::string path_;
   ImageShape size_;  // of the model's images
   DType dtype_ = DType::f32;
@@ -323,11 +249,8 @@ class Predictor {
 
 }  // namespace
 
-void add_predict(App& app) {
+void add_predict(App& app, Command& command) {
   static PredictFlags predict;
-  Command& command = app.add("predict",
-      "Says which digit a picture shows: a PNG file, or - for one on stdin; the images of a .npy "
-      "file; or an image of the test set.");
   command.inputs = &predict.inputs;
   command.inputs_name = "INPUT..";
   add_from_flags(command.flags, predict.from);
@@ -338,15 +261,9 @@ void add_predict(App& app) {
   command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
   command.flags.toggle(
       "raw", predict.raw, "take the pixels of a PNG as they are: no cropping, no centring");
-  not_saved(command.flags.word("dump-graph", predict.dump_graph, "FILE",
-      "write the model's forward pass as a graph; needs no INPUT"));
-  not_saved(command.flags.word("graph", predict.graph, "FILE",
-      "run this saved graph in place of the model, on the weights of --from"));
   not_saved(command.flags.toggle("bench", predict.bench,
       "time one image and batches, eager, fused and as a graph; needs no INPUT"));
-  not_saved(command.flags.word(
-                "batch", predict.batches, "SIZES", "of --bench: by doubling, 1..64, or a list"))
-      .once = true;
+  not_saved(command.flags.number("batch", predict.batch, 1, 1'000'000, "of --bench"));
   command.check = [&command] {
     const std::vector<std::string>& inputs = predict.inputs;
     SINTER_CHECK(!predict.index || inputs.empty(), usage,
@@ -355,9 +272,8 @@ void add_predict(App& app) {
     SINTER_CHECK(predict.bench ? inputs.empty() && !predict.index : !command.flags.given("batch"),
         usage, "usage: --bench takes no INPUT and no --index, and --batch needs --bench",
         "mnist predict --bench --batch 1,64 times the model on images of its own");
-    predict.batch = parse_sizes("usage: --batch", predict.batches);
-    SINTER_CHECK(predict.bench || predict.index || !inputs.empty() || !predict.dump_graph.empty() ||
-                     command.flags.given("print-config"),
+    SINTER_CHECK(
+        predict.bench || predict.index || !inputs.empty() || command.flags.given("print-config"),
         usage, "usage: nothing to predict: no INPUT and no --index",
         "mnist predict FILE.png, or mnist predict --index 0");
   };

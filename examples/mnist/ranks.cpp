@@ -14,10 +14,7 @@
 #include "core/tensor.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
-#include "examples/cli/launch.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/signals.h"
-#include "examples/cli/text.h"
+#include "examples/cli/process.h"
 
 namespace sinter::mnist {
 namespace {

@@ -5,12 +5,15 @@
 
 #include "capture/explain.h"
 #include "capture/measure.h"
+#include "core/device/memory.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/text.h"
+#include "examples/cli/process.h"
+#include "examples/cli/profile.h"
 #include "examples/mnist/run.h"
 #include "measure/comparison.h"
+#include "profiler/exports.h"
+#include "profiler/trace.h"
 
 namespace sinter::mnist {
 namespace {
@@ -44,33 +47,116 @@ void report_json(const Run& run, const Evaluation* test) {
 
 }  // namespace
 
+void StepProfile::start() {
+  if (run_.flags.mode.profile.formats.empty()) return;
+  const auto [wait, warmup, active, repeat] = run_.flags.mode.window;
+  SINTER_CHECK(run_.steps - run_.at().step > wait + warmup, usage,
+      cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
+          " records nothing: the run has ", run_.steps - run_.at().step, " steps, wanted ",
+          wait + warmup + 1, " at least"),
+      cat("--profile-steps 0:0:", run_.steps - run_.at().step, " records them all"));
+  const bool fused = run_.flags.mode.mode == "fused", cuda = run_.device.type == Device::Type::cuda;
+  const int64_t batch = run_.flags.optimizer.batch * run_.flags.model.image().pixels() *
+                        int64_t(size_of(run_.flags.model.batch_dtype()));
+  const std::string type = cuda ? "CUDA" : run_.device == kCpu ? "CPU" : run_.device.str();
+  session_ = std::make_unique<profiler::Session>(profiler::Options{
+      .schedule = {.wait = wait, .warmup = warmup, .active = active, .repeat = repeat},
+      .title = type + " " + run_.flags.mode.mode,
+      .threads = num_threads(),
+      .device = run_.device,
+      .mode = run_.flags.mode.mode,
+      .rules = fused ? run_.flags.mode.rules : "",
+      .dtype = run_.flags.model.dtype,
+      .replayed = fused && cuda,
+      .roofs = run_.ranks.first() ? roofs_for(run_.device, run_.out) : std::nullopt,
+      // Parameters and gradients, optimizer state, the batch.
+      .resident_bytes = 2 * bytes_of(run_.trainer->model().named_parameters()) +
+                        bytes_of(run_.trainer->optimizer().state_tensors()) + batch});
+}
+
+void StepProfile::step(const measure::Timer& timer) {
+  if (!session_) return;
+  if (!session_->done()) return session_->step();
+  const auto wanted = size_t(run_.flags.mode.window.active);
+  // The first is left out: on a device it waits for the window's work.
+  if (++after_window_ == 1 || clean_us_.size() >= wanted) return;
+  if (run_.device != kCpu) synchronize(run_.device);
+  clean_us_.push_back(timer.us());
+}
+
+void StepProfile::end() {
+  const ProfileSteps& window = run_.flags.mode.window;
+  if (!session_ || report_ || run_.at().step - run_.first_step <= window.wait + window.warmup)
+    return;
+  report_ = session_->finish();
+  report_->clean_us = clean_us_;
+}
+
+void StepProfile::report() {
+  if (!report_) return;
+  const capture::Captured* captured =
+      run_.trainer->captured_step() ? run_.trainer->captured_step()->captured() : nullptr;
+  if (captured) report_->candidates.emplace();  // what can be fused, is
+  if (captured && report_->replayed) report_->name_nodes(measure::describe_nodes(*captured));
+  if (!run_.ranks.first()) return report_ranks();
+  check_roofs(*report_, run_.out);
+  const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
+  const std::string table = report_->table(run_.flags.mode.view.table);
+  const std::vector<std::string> said = files.write({&*report_, 1},
+      {run_.flags.model.describe() + ", " + run_.flags.optimizer.optimizer,
+          run_.flags.common->command, build_name(), std::to_string(run_.flags.common->seed),
+          run_.flags.optimizer.batch},
+      table);
+  report_ranks();
+  for (const std::string& text : said) run_.out.note("profile", text);
+  run_.out.note("files", join(files.files()));
+  std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
+  if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_, run_.out) + shown;
+  if (!shown.empty()) run_.out.result_text(shown);
+}
+
+// The traces of all ranks: together in place of rank 0's, for Perfetto, and each for itself, for
+// tools that compare ranks. On one machine they have one clock; those of several begin together.
+void StepProfile::report_ranks() {
+  Ranks& ranks = run_.ranks;
+  if (!ranks.many() || !std::ranges::count(run_.flags.mode.profile.formats, "trace")) return;
+  const std::string base = ranks.of_first(std::to_string(report_->steps.front().t0));
+  const std::vector<std::string> all = ranks.communicator()->gather(profiler::chrome_trace(
+      {&*report_, 1}, {.rank = ranks.rank(), .ranks = ranks.size(), .base = std::stoll(base)})
+                                                                        .text);
+  if (!ranks.first() || std::ranges::count(all, "")) return;
+  for (size_t r = 0; r < all.size(); ++r)
+    profiler::write_trace(run_.folder->file("profile.rank") + std::to_string(r), all[r]);
+  profiler::write_trace(run_.folder->file("profile"), profiler::joined_traces(all));
+}
+
+void StepProfile::check() const {
+  if (!report_ || !run_.ranks.first()) return;
+  Measured measured{.only = &*report_};
+  const profiler::Estimate clean = profiler::median_interval(report_->clean_us);
+  if (clean.has_interval && run_.device.type != Device::Type::simt) {
+    measured.distortion = report_->distortion();
+    measured.noise = 100 * clean.noise();
+  }
+  cli::check_view("train", run_.flags.mode.view, measured);
+}
+
 void report_capture(Run& run) {
   const ModeFlags& mode = run.flags.mode;
-  std::unique_ptr<Trainer> scratch;
-  const bool fused = run.trainer->captured_step() != nullptr,
-             captured_one = fused && run.trainer->captured_step()->captured();
-  if (fused && !captured_one) {
+  const capture::Step* step = run.trainer->captured_step();
+  if (!step) return;
+  const capture::Captured* captured = step->captured();
+  if (!captured) {
     run.out.note("capture",
         "none: the first two steps of each batch shape run eagerly, to be recorded; this run had "
         "{}",
         count_of(run.at().step, "step"));
+    return;
   }
-  if (!captured_one && (!mode.dump_graph.empty() || mode.explain)) {
-    TrainFlags flags = run.flags;
-    flags.mode.mode = "fused";
-    if (!fused) flags.mode.rules = "none";
-    scratch = make_trainer(flags, make_model(flags.model, flags.common->seed, run.device), 2);
-    const Batch batch = run.batches->next();
-    for (int i = 0; i < 2; ++i) scratch->step(batch);
-  }
-  const capture::Step* step = scratch ? scratch->captured_step() : run.trainer->captured_step();
-  const capture::Captured* captured = step ? step->captured() : nullptr;
-  if (!captured) return;
   if (!mode.dump_graph.empty() && run.ranks.first())
     write_graph(mode.dump_graph, captured->fused.graph);
   if (mode.explain)
     run.out.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
-  if (scratch) return;
   const capture::StepStats& stats = step->stats();
   run.out.note("capture",
       "{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} "

@@ -1,13 +1,6 @@
-#include "examples/mnist/resume.h"
-
-#include <fmt/format.h>
-
 #include <filesystem>
-#include <fstream>
 
-#include "core/device/cpu_gemm.h"
-#include "examples/mnist/model_file.h"
-#include "nn/crc32.h"
+#include "examples/mnist/run.h"
 
 namespace sinter::mnist {
 namespace {
@@ -18,21 +11,12 @@ constexpr const char* kSaid[] = {"lr", "momentum", "betas", "weight-decay", "sch
     "clip", "label-smoothing", "eval-batch-size", "mode", "rules", "measure"};
 constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit-batch"};
 
-std::string said_of(const Flag& flag) {
-  const std::string value = flag.get();
+std::string said_of(const Flags& flags, std::string_view name) {
+  const std::string value = flags.value(flags[name]);
   return value.empty() ? "not given" : escaped(value);
 }
 
 }  // namespace
-
-std::string build_id() {
-  std::ifstream self("/proc/self/exe", std::ios::binary);
-  std::vector<char> buffer(1 << 20);
-  uint32_t crc = 0;
-  while (self.read(buffer.data(), std::streamsize(buffer.size())), self.gcount() > 0)
-    crc = nn::crc32(buffer.data(), size_t(self.gcount()), crc);
-  return fmt::format("{:08x}, {}", crc, gemm_backend_name());
-}
 
 Resumed open_resumed(Flags& flags, TrainFlags& train) {
   for (const char* name : kExcluded) {
@@ -56,7 +40,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   apply_saved_config(checkpoint.config, checkpoint.path, flags);
   resolve(flags, train);
   for (const char* name : kFixed) {
-    const std::string was = said_of(saved[name]), now = said_of(flags[name]);
+    const std::string was = said_of(saved, name), now = said_of(flags, name);
     SINTER_CHECK(was == now, checkpoint,
         cat("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ", was,
             ", asked ", now));
@@ -64,7 +48,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   std::vector<std::string> said(std::begin(kSaid), std::end(kSaid));
   if (train.optimizer.schedule != "constant") said.insert(said.end(), {"epochs", "steps"});
   for (const std::string& name : said) {
-    const std::string was = said_of(saved[name]), now = said_of(flags[name]);
+    const std::string was = said_of(saved, name), now = said_of(flags, name);
     if (was != now) out.differences.push_back(cat("--", name, " was ", was, ", now ", now));
   }
   return out;

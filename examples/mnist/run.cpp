@@ -4,15 +4,27 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
 #include "core/device/cpu_gemm.h"
-#include "core/parallel.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/model_file.h"
+#include "nn/crc32.h"
 
 namespace sinter::mnist {
+namespace {
+
+// Of the running program: another one may round otherwise.
+std::string build_id() {
+  std::ifstream self("/proc/self/exe", std::ios::binary);
+  std::vector<char> buffer(1 << 20);
+  uint32_t crc = 0;
+  while (self.read(buffer.data(), std::streamsize(buffer.size())), self.gcount() > 0)
+    crc = nn::crc32(buffer.data(), size_t(self.gcount()), crc);
+  return fmt::format("{:08x}, {}", crc, gemm_backend_name());
+}
+
+}  // namespace
 
 Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run,
     Ranks& ranks_of_run, Output& output)
@@ -104,7 +116,7 @@ void Run::check_ranks(const std::string& build) const {
       {"the data", fmt::format("{} images, crc32 {}", data.train.size(), flags.data.crc32)}};
   for (const Flag& flag : all_flags.all()) {
     if (flag.saved && !flag.name.starts_with("data") && flag.name != "image-size")
-      facts.push_back({flag.shown(), flag.get()});
+      facts.push_back({flag.shown(), all_flags.value(flag)});
   }
   const std::string place = resumed                 ? resumed->file
                             : flags.run.out.empty() ? "runs"
@@ -119,7 +131,7 @@ void Run::note_preset() {
   if (flags.run.preset.empty()) return;
   std::string text = flags.run.preset + ":";
   for (const Flag& flag : all_flags.all()) {
-    std::string value = flag.source == Source::preset ? flag.get() : flag.standard;
+    std::string value = flag.source == Source::preset ? all_flags.value(flag) : flag.standard;
     std::erase(value, '"');
     if (value == flag.standard) continue;
     const bool has_blanks = value.find(' ') != value.npos;
@@ -164,20 +176,20 @@ void Run::take_folder() {
   if (resumed) go_on();
   if (ranks.first()) check_room();
   if (ranks.first()) write_file(folder->file("config.toml"), config);
-  const nn::TrainingState& now = at();
-  log.emplace(ranks.first() ? name : "", now.epoch + (now.ended && now.batch > 0), now.events);
+  log.emplace(ranks.first() ? name : "", at().events);
+}
+
+int64_t bytes_of(const nn::NamedTensors& tensors) {
+  int64_t sum = 0;
+  for (const auto& [name, t] : tensors) sum += t.numel() * int64_t(size_of(t.dtype()));
+  return sum;
 }
 
 // A disk that is full is found out now, not after the first epoch. The largest file is written
 // beside the one that it replaces.
 void Run::check_room() const {
-  const auto bytes_of_all = [](const nn::NamedTensors& tensors) {
-    int64_t sum = 0;
-    for (const auto& [name, t] : tensors) sum += t.numel() * int64_t(size_of(t.dtype()));
-    return sum;
-  };
-  const int64_t weights = bytes_of_all(trainer->model().state_dict()),
-                last = weights + bytes_of_all(trainer->optimizer().state_tensors()),
+  const int64_t weights = bytes_of(trainer->model().state_dict()),
+                last = weights + bytes_of(trainer->optimizer().state_tensors()),
                 need = resumed ? last : 2 * weights + 2 * last;
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder->name(), error);
@@ -206,7 +218,16 @@ void Run::go_on() {
             : "without --data and SINTER_DATA the run looks where it found its data");
   }
   trainer->resume(checkpoint, *batches);
-  note_differences(was, now);
+  // What keeps the run from ending with the bits of an undisturbed one.
+  std::vector<std::string> differences = resumed->differences;
+  const auto compare = [&](const char* what, const auto& then, const auto& here) {
+    if (then != here) differences.push_back(cat(what, " was ", then, ", now ", here));
+  };
+  compare("device", escaped(was.device), now.device);
+  compare("--threads", was.threads, now.threads);
+  compare("the build", escaped(was.build), now.build);
+  for (const std::string& difference : differences)
+    out.note("note", "the run will not end with the bits of an undisturbed one: " + difference);
   nn::TrainingState& here = at();
   first_step = saved_step = here.step;
   first_epoch = here.epoch;
@@ -225,19 +246,6 @@ void Run::go_on() {
                        escaped(folder->name()), count_of(here.step, "step"))
                  : fmt::format("{} after step {} of {} (epoch {}, batch {})",
                        escaped(folder->name()), here.step, steps, here.epoch + 1, here.batch));
-}
-
-// What keeps the run from ending with the bits of an undisturbed one.
-void Run::note_differences(const nn::TrainingState& then, const nn::TrainingState& now) {
-  std::vector<std::string> differences = resumed->differences;
-  const auto compare = [&](const char* what, const auto& was, const auto& is) {
-    if (was != is) differences.push_back(cat(what, " was ", was, ", now ", is));
-  };
-  compare("device", escaped(then.device), now.device);
-  compare("--threads", then.threads, now.threads);
-  compare("the build", escaped(then.build), now.build);
-  for (const std::string& difference : differences)
-    out.note("note", "the run will not end with the bits of an undisturbed one: " + difference);
 }
 
 std::string Run::position(int64_t step) const {

@@ -5,14 +5,13 @@
 // One thread.
 #pragma once
 
-#include "examples/cli/progress.h"
 #include "examples/mnist/evaluate.h"
+#include "examples/mnist/model.h"
 #include "examples/mnist/ranks.h"
-#include "examples/mnist/resume.h"
 #include "examples/mnist/run_folder.h"
-#include "examples/mnist/trainer.h"
 #include "measure/start.h"
 #include "measure/timer.h"
+#include "nn/checkpoint.h"
 #include "profiler/session.h"
 
 namespace sinter::mnist {
@@ -33,6 +32,18 @@ class Stopwatch {
   double sum_ = 0;
 };
 
+// `mnist train --resume` (resume.cpp): the run to go on with. Its flags stand for those that are
+// not given now; some must be as they were, others may differ and it is said that the run then is
+// not that of the undisturbed one to the bit.
+struct Resumed {
+  std::string folder, file;  // relative to here where they lie below
+  nn::Checkpoint checkpoint;
+  std::vector<std::string> differences;  // "--lr was 0.001, now 0.01"
+};
+// Reads the checkpoint of --resume, completes and resolves the flags. Throws checkpoint: there is
+// none, or another --batch-size is asked for; usage: a flag that does not go with --resume.
+Resumed open_resumed(Flags& flags, TrainFlags& train);
+
 struct Run {
   // Loads the data, makes model and trainer, chooses the threads. `resumed_run`: null for a new
   // one. All of them outlive the run. Of several ranks each makes a Run, and calls the same
@@ -43,8 +54,7 @@ struct Run {
   // Locks the folder and begins its log; a resumed run goes on where its checkpoint is. The folder
   // is locked before anything in it is believed.
   void take_folder();
-  // In its place: nothing is written.
-  void go_without_folder() { log.emplace("", 0, 0); }
+  // In its place log.emplace("", 0): nothing is written.
   // model or best: the weights alone.
   void save_weights(const char* name);
   // last: all that --resume needs. `planned`: a flag asked for it, rather than a signal. Without a
@@ -96,7 +106,6 @@ struct Run {
   void note_sizes();
   void check_ranks(const std::string& build) const;
   void go_on();
-  void note_differences(const nn::TrainingState& then, const nn::TrainingState& now);
   void check_room() const;
   void link_once();
   bool linked = false;
@@ -130,18 +139,20 @@ class StepProfile {
   int64_t after_window_ = 0;
 };
 
-// The training loop (loop.cpp): a batch, a step, now and then a look at the loss; at the end of an
+// The training loop (train.cpp): a batch, a step, now and then a look at the loss; at the end of an
 // epoch an evaluation and a save. From where the run is to its end, or until a signal comes; then
 // all is saved. examples/04_train_digits.cpp is the same without everything around it.
 void train_steps(Run& run, StepProfile& profile);
+
+// Memory of all of them.
+int64_t bytes_of(const nn::NamedTensors& tensors);
 
 // What came of it (report.cpp): test, time, files, what the capture did; and the object of --json.
 // Both return the exit status. report() evaluates on the test set; it throws check if the target
 // was missed.
 int report(Run& run, StepProfile& profile);
 int report_interrupted(Run& run, StepProfile& profile);
-// Of mode fused: what the capture did. --dump-graph also in mode eager and in a run too short for a
-// capture, by a scratch capture of the same step.
+// Of mode fused: what the capture did.
 void report_capture(Run& run);
 
 }  // namespace sinter::mnist

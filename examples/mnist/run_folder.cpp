@@ -7,8 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -16,7 +15,7 @@
 
 #include "core/atomic_file.h"
 #include "core/json.h"
-#include "examples/cli/text.h"
+#include "examples/cli/output.h"
 
 namespace sinter::mnist {
 namespace {
@@ -27,7 +26,8 @@ constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", 
     "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.trace.json.gz",
     "profile.folded", "profile.html"};
 
-// "step 2150" of the last row of metrics.csv, else names of what is there; "" for an empty folder.
+// "a run at step 2150" by the last line of its log, else names of what is there; "" for an empty
+// folder.
 std::string contents(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -37,12 +37,11 @@ std::string contents(const fs::path& folder) {
   }
   if (names.empty()) return "";
   std::ranges::sort(names);
-  std::ifstream metrics(folder / "metrics.csv");
-  std::string line, last;
-  for (int n = 0; std::getline(metrics, line); ++n) last = n ? line : "";
-  if (const size_t comma = last.find(','); comma != std::string::npos)
-    return "a run at step " +
-           escaped(last.substr(comma + 1, last.find(',', comma + 1) - comma - 1));
+  std::ifstream log(folder / "events.jsonl");
+  std::string line;
+  long long step = 0;
+  while (std::getline(log, line)) std::sscanf(line.c_str(), "{\"step\":%lld", &step);
+  if (step > 0) return cat("a run at step ", step);
   return escaped(names[0]) + (names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
 }
 
@@ -53,31 +52,6 @@ void make_folder(const fs::path& folder) {
       cat("checkpoint: cannot make the run folder: ", shown(folder), "; ",
           error ? error.message() : "a file is there"),
       "--out DIR takes another place");
-}
-
-// A NaN is an empty cell.
-std::string metrics_csv(const std::vector<EpochRow>& rows) {
-  std::string text = join(kKeysOf<EpochRow>, ",") + "\n";
-  for (const EpochRow& row : rows) {
-    std::vector<std::string> cells;
-    visit_fields(row, [&cells](std::string_view, const auto& value) {
-      cells.push_back(std::isnan(double(value)) ? "" : fmt::format("{}", value));
-    });
-    text += join(cells, ",") + "\n";
-  }
-  return text;
-}
-
-// Floats are written with all their digits, so a row that is read prints as it was.
-EpochRow parse_row(const std::string& line) {
-  EpochRow row{};
-  const std::vector<std::string_view> cells = parts_of(line, ",");
-  visit_fields(row, [&, i = size_t{0}](std::string_view, auto& value) mutable {
-    if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>) value = NAN;
-    if (i < cells.size()) std::from_chars(cells[i].begin(), cells[i].end(), value);
-    ++i;
-  });
-  return row;
 }
 
 }  // namespace
@@ -162,33 +136,37 @@ std::string RunFolder::link_last() const {
   return error ? cat("runs/last does not name this run: ", error.message()) : "";
 }
 
-RunLog::RunLog(const std::string& folder, int64_t rows, int64_t events)
-    : metrics_(folder + "/metrics.csv"), events_file_(folder + "/events.jsonl") {
-  if (folder.empty()) {
-    events_file_.clear();
-    return;
-  }
+RunLog::RunLog(const std::string& folder, int64_t events)
+    : file_(folder.empty() ? "" : folder + "/events.jsonl") {
+  std::ifstream lines(file_);
   std::string line, kept;
-  std::ifstream metrics(metrics_);
-  std::getline(metrics, line);
-  while (int64_t(rows_.size()) < rows && std::getline(metrics, line))
-    rows_.push_back(parse_row(line));
-  std::ifstream lines(events_file_);
-  for (; events_ < events && std::getline(lines, line); ++events_) kept += line + "\n";
-  if (lines.is_open()) write_file(events_file_, kept);
-  if (metrics.is_open()) write_file(metrics_, metrics_csv(rows_));
+  for (; events_ < events && std::getline(lines, line); ++events_) {
+    kept += line + "\n";
+    EpochRow row;
+    const Json event = Json::parse(line, nullptr, false);
+    if (!event.contains("epoch")) continue;
+    read_json(event, row, "events.jsonl");
+    take(row);
+  }
+  if (lines.is_open()) write_file(file_, kept);
+}
+
+// An epoch in which an earlier run ended has two lines, and the row of the later one.
+void RunLog::take(const EpochRow& row) {
+  if (!rows_.empty() && rows_.back().number == row.number) rows_.pop_back();
+  rows_.push_back(row);
 }
 
 void RunLog::add(const EpochRow& row) {
-  rows_.push_back(row);
-  if (!events_file_.empty()) write_file(metrics_, metrics_csv(rows_));
+  take(row);
+  add(Json(row));
 }
 
 void RunLog::add(const nlohmann::ordered_json& event) {
-  if (events_file_.empty()) return;
-  std::ofstream out(events_file_, std::ios::app);
+  if (file_.empty()) return;
+  std::ofstream out(file_, std::ios::app);
   out << json_text(event) << '\n' << std::flush;
-  SINTER_CHECK(out, checkpoint, cat("checkpoint: cannot write: ", escaped(events_file_)));
+  SINTER_CHECK(out, checkpoint, cat("checkpoint: cannot write: ", escaped(file_)));
   ++events_;
 }
 

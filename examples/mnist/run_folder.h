@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,20 +36,22 @@ class RunFolder {
 };
 
 struct EpochRow {
-  int64_t number, step;
-  double loss, val_accuracy, val_loss, lr, seconds;  // NaN where there is no val
-  SINTER_FIELD_LIST(named("epoch", number), step, loss, val_accuracy, val_loss, lr, seconds)
+  int64_t step = 0, number = 0;
+  double loss = 0;
+  std::optional<double> val_accuracy{}, val_loss{};  // none without val
+  double lr = 0, seconds = 0;
+  SINTER_FIELD_LIST(
+      step, named("epoch", number), loss, val_accuracy, newer(val_loss), newer(lr), newer(seconds))
 };
 
-// What a run writes down as it goes: metrics.csv, a row per epoch, and events.jsonl, a line per
-// look at the loss, per epoch, save and warning. No line holds a time but the seconds of a row, so
-// a resumed run ends with the lines of an undisturbed one. Errors are of kind checkpoint. One per
-// run.
+// What a run writes down as it goes, in events.jsonl: a line per look at the loss, per epoch, save
+// and warning. No line holds a time but the `seconds` of an epoch, so a resumed run ends with the
+// lines of an undisturbed one. Errors are of kind checkpoint. One per run.
 class RunLog {
  public:
-  // In `folder`; of what is there already, the first `rows` and `events` stay. "": in none, and
+  // In `folder`; of the lines that are there already, the first `events` stay. "": in none, and
   // nothing is written.
-  RunLog(const std::string& folder, int64_t rows, int64_t events);
+  RunLog(const std::string& folder, int64_t events);
   void add(const EpochRow& row);
   // One line. REQUIRES: the first key is "step".
   void add(const nlohmann::ordered_json& event);
@@ -56,7 +59,8 @@ class RunLog {
   int64_t events() const { return events_; }
 
  private:
-  std::string metrics_, events_file_;
+  void take(const EpochRow& row);
+  std::string file_;
   std::vector<EpochRow> rows_;
   int64_t events_ = 0;
 };

@@ -8,10 +8,7 @@
 
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/signals.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
+#include "examples/cli/process.h"
 #include "examples/mnist/run.h"
 #include "profiler/roofs.h"
 #include "profiler/stats.h"
@@ -52,9 +49,8 @@ struct Speedrun {
            (!target_seconds || seconds.high <= *target_seconds);
   }
   std::string target_text() const {
-    return join(std::vector<std::string>{target_acc ? fmt::format("{} %", *target_acc) : "any",
-                    target_seconds ? fmt::format("{} s", *target_seconds) : "any time"},
-        " in ");
+    return cat(target_acc ? fmt::format("{} %", *target_acc) : "any", " in ",
+        target_seconds ? fmt::format("{} s", *target_seconds) : "any time");
   }
   // Of docs/results/speedrun.md.
   std::string row() const {
@@ -71,16 +67,6 @@ struct Speedrun {
 
 std::string interval(const profiler::Estimate& e, const char* unit) {
   return fmt::format("{:.2f} {} [{:.2f}, {:.2f}]", e.value, unit, e.low, e.high);
-}
-
-void print(const Speedrun& s, Output& out) {
-  out.result("accuracy", "{}, worst {:.2f}, of {} {} images", interval(s.accuracy, "%"), s.worst(),
-      grouped(s.images), s.set);
-  out.result("time", "{} of training, {}", interval(s.seconds, "s"), count_of(s.steps, "step"));
-  out.result("machine", s.machine);
-  if (s.holds())
-    out.result("target", "{}: {} at 95 %", s.target_text(), *s.holds() ? "holds" : "does not hold");
-  out.result("row", s.row());
 }
 
 // The runs as far as no signal comes.
@@ -100,7 +86,7 @@ void run_seeds(SpeedrunFlags& flags, const Flags& all_flags, Speedrun& speedrun,
   for (int64_t i = 0; i < flags.seeds && !interrupted(); ++i) {
     train.common->seed = first + uint64_t(i);
     Run run(train, all_flags, nullptr, alone, silent);
-    run.go_without_folder();
+    run.log.emplace("", 0);
     StepProfile none(run);
     train_steps(run, none);
     const bool is_test = run.data.val.size() == 0;
@@ -116,7 +102,7 @@ void run_seeds(SpeedrunFlags& flags, const Flags& all_flags, Speedrun& speedrun,
   }
 }
 
-int run_speedrun(SpeedrunFlags& flags, const Flags& all_flags, const char* git_id, Output& out) {
+int run_speedrun(SpeedrunFlags& flags, const Flags& all_flags, const App& app, Output& out) {
   const Device device = choose_device(flags.train.common->device).first;
   SINTER_CHECK(device.type != Device::Type::simt, usage,
       "usage: speedrun needs a device whose times mean something: the device is simt",
@@ -124,7 +110,7 @@ int run_speedrun(SpeedrunFlags& flags, const Flags& all_flags, const char* git_i
   catch_signals();
   Speedrun speedrun{.preset = flags.train.run.preset,
       .machine = {},
-      .commit = git_id,
+      .commit = app.git_id(),
       .set = {},
       .target_acc = flags.train.run.target_acc,
       .target_seconds = flags.target_seconds};
@@ -137,26 +123,33 @@ int run_speedrun(SpeedrunFlags& flags, const Flags& all_flags, const char* git_i
   speedrun.accuracy.low = std::max(speedrun.accuracy.low, 0.0);  // of few seeds it is wide
   speedrun.accuracy.high = std::min(speedrun.accuracy.high, 100.0);
   speedrun.seconds = profiler::mean_interval(speedrun.all(&SeedRow::seconds));
-  print(speedrun, out);
+  const std::string accuracy = interval(speedrun.accuracy, "%"),
+                    seconds = interval(speedrun.seconds, "s");
+  out.result("accuracy", "{}, worst {:.2f}, of {} {} images", accuracy, speedrun.worst(),
+      grouped(speedrun.images), speedrun.set);
+  out.result("time", "{} of training, {}", seconds, count_of(speedrun.steps, "step"));
+  out.result("machine", speedrun.machine);
+  const std::optional<bool> holds = speedrun.holds();
+  if (holds) {
+    out.result(
+        "target", "{}: {} at 95 %", speedrun.target_text(), *holds ? "holds" : "does not hold");
+  }
+  out.result("row", speedrun.row());
   out.json("sinter.speedrun/1", speedrun);
-  SINTER_CHECK(speedrun.holds().value_or(true), check,
+  SINTER_CHECK(holds.value_or(true), check,
       fmt::format("speedrun: the target does not hold at 95 %: accuracy {}, time {}, wanted {}",
-          interval(speedrun.accuracy, "%"), interval(speedrun.seconds, "s"),
-          speedrun.target_text()),
+          accuracy, seconds, speedrun.target_text()),
       "more --seeds make the intervals shorter; other programs make the time longer");
   return 0;
 }
 
 }  // namespace
 
-void add_speedrun(App& app, const char* git_id) {
+void add_speedrun(App& app, Command& command) {
   static SpeedrunFlags speedrun;
   TrainFlags& train = speedrun.train;
   train.common = &app.common();
   train.run.preset = "fast99";
-  Command& command = app.add("speedrun",
-      "Trains a preset with several seeds: accuracy and training time with intervals, and whether "
-      "its target holds.");
   Flags& flags = command.flags;
   flags.topic("speedrun");
   add_preset_flag(flags, train.run);
@@ -169,7 +162,7 @@ void add_speedrun(App& app, const char* git_id) {
       seconds.standard +=
           fmt::format("{}{} {}", seconds.standard.empty() ? "" : ", ", name, *wanted);
   }
-  add_mode_flag(flags, train.mode);
+  flags.choice("mode", train.mode.mode, {"eager", "fused"}, "");
   add_rules_flag(flags, train.mode.rules);
   train.run.save_every = 0;
   not_saved(flags.number("save-every", train.run.save_every, 0, 0, "nothing is")).hidden = true;
@@ -180,8 +173,7 @@ void add_speedrun(App& app, const char* git_id) {
     if (flags.first_wins("epochs", "steps")) train.optimizer.steps.reset();
     resolve_step(flags, train);
   };
-  command.run = [&flags, git_id](
-                    Output& out) { return run_speedrun(speedrun, flags, git_id, out); };
+  command.run = [&](Output& out) { return run_speedrun(speedrun, flags, app, out); };
 }
 
 }  // namespace sinter::mnist

@@ -1,17 +1,182 @@
-// mnist train: the command. The run, its loop and its report have a file each.
+// mnist train: the command, and the training loop. The run and its report have a file each.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "autograd/autograd.h"
 #include "distributed/mpi.h"
-#include "examples/cli/messages.h"
-#include "examples/cli/signals.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/commands.h"
+#include "examples/cli/process.h"
 #include "examples/mnist/run.h"
 
 namespace sinter::mnist {
 namespace {
+
+class Loop {
+ public:
+  Loop(Run& run, StepProfile& profile) : run_(run), at_(run.at()), profile_(profile) {}
+  void run();
+
+ private:
+  bool epoch_is_over() const { return at_.batch == run_.per_epoch || at_.step == run_.steps; }
+  bool save_is_due() const {
+    return run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
+  }
+  void after_step();
+  void mark_start();
+  void show_progress();
+  void look_at_loss();
+  void end_epoch();
+
+  Run& run_;
+  nn::TrainingState& at_;
+  StepProfile& profile_;
+  double before_ = run_.time.seconds(), before_epoch_ = before_;  // seconds of training
+};
+
+void Loop::run() {
+  std::optional<AnomalyMode> check_nan;
+  if (run_.flags.run.check_nan) check_nan.emplace();
+  run_.time.start();
+  while (!at_.ended && !run_.ranks.interrupted()) {
+    if (!epoch_is_over()) run_.trainer->fit(*run_.batches, [this] { after_step(); });
+    const bool over = epoch_is_over();
+    if (!over && !save_is_due()) continue;
+    run_.time.stop();
+    const profiler::Pause no_step(profile_.session());
+    if (over) {
+      end_epoch();
+      before_epoch_ = run_.time.seconds();
+    } else {
+      run_.save_all(true);
+    }
+    run_.time.start();
+  }
+  run_.time.stop();
+  run_.progress.clear();
+  if (!at_.ended) return run_.save_all(false);
+  if (at_.step < run_.steps) {
+    run_.out.note("stop", "by --patience: val accuracy has not risen for {}, best {:.1f} %",
+        count_of(run_.flags.optimizer.patience, "epoch"), 100 * at_.best);
+  }
+}
+
+// A fused step is recorded twice, then replayed.
+void Loop::mark_start() {
+  constexpr int64_t kStart = 3;
+  const int64_t step = at_.step - run_.first_step;
+  if (step > kStart) return;
+  const capture::Step* captured = run_.trainer->captured_step();
+  const bool replayed = captured && captured->stats().replays > 0;
+  run_.start.done(replayed ? "first replay" : cat("step ", step));
+  if (step == kStart) run_.out.detail(run_.start.text());
+}
+
+void Loop::after_step() {
+  mark_start();
+  profile_.step(run_.trainer->timer());
+  const double minutes =
+      (run_.time.running_seconds() - before_) * double(run_.steps - run_.first_step) / 60;
+  if (at_.step == run_.first_step + 1 && run_.device.type == Device::Type::simt && minutes > 1)
+    run_.out.note("note", "simt emulates threads: about {:.0f} min; try --limit 1000 --epochs 1",
+        std::ceil(minutes));
+  if (epoch_is_over() || at_.step % run_.flags.run.log_every == 0) {
+    const profiler::Pause no_step(profile_.session());
+    look_at_loss();
+  }
+  if (at_.step == run_.flags.run.stop_after) run_.ranks.stop();
+  if (epoch_is_over() || save_is_due() || run_.ranks.interrupted()) run_.trainer->stop();
+  if (epoch_is_over() || !run_.progress.due()) return;
+  const profiler::Pause no_step(profile_.session());
+  show_progress();
+}
+
+void Loop::show_progress() {
+  const StepState state = run_.trainer->state();
+  const double seconds = run_.time.running_seconds(), done = double(at_.step - run_.first_step);
+  run_.progress.show({.epoch = at_.epoch + 1,
+      .epochs = run_.epochs,
+      .done = double(at_.batch) / double(run_.per_epoch),
+      .loss = state.loss_sum / double(state.loss_rows),
+      .images_per_second = done * double(run_.flags.optimizer.rows_of_step()) / seconds,
+      .data_wait = run_.trainer->wait_seconds() / seconds,
+      .eta_seconds = seconds / done * double(run_.steps - at_.step)});
+}
+
+// The one place where training reads the loss: every --log-every steps and at the end of an epoch.
+void Loop::look_at_loss() {
+  run_.trainer->collect_state();
+  const StepState state = run_.trainer->state();
+  run_.check_finite(state);
+  const double rows = double(state.loss_rows - at_.window_rows);
+  const double window = (state.loss_sum - at_.window_loss) / rows,
+               chance = std::log(double(run_.flags.model.classes));
+  run_.log->add({{"step", at_.step}, {"loss", window}, {"lr", run_.trainer->lr_of(at_.step - 1)}});
+  const int64_t before = at_.flat_steps;
+  // Steps since the last look: it was at the last multiple of --log-every, or where the epoch
+  // began.
+  const int64_t steps = std::min(at_.batch, (at_.step - 1) % run_.flags.run.log_every + 1);
+  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
+  at_.window_loss = state.loss_sum;
+  at_.window_rows = state.loss_rows;
+  if (before >= 200 || at_.flat_steps < 200) return;
+  run_.warn(fmt::format(
+      "loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images",
+      window, run_.flags.model.classes, at_.flat_steps));
+}
+
+// Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run
+// that goes on.
+void Loop::end_epoch() {
+  const StepState state = run_.trainer->state();
+  EpochRow row{.step = at_.step,
+      .number = at_.epoch + 1,
+      .loss = state.loss_sum / double(state.loss_rows),
+      .lr = run_.trainer->lr_of(at_.step - 1),
+      .seconds = run_.time.seconds() - before_epoch_};
+  std::string val;
+  bool best = false;
+  const int64_t every = run_.flags.run.save_every;
+  if (run_.data.val.size() > 0) {
+    const Evaluation e = run_.evaluate_on(run_.data.val);
+    if (!e.complete) return;
+    row.val_accuracy = e.accuracy();
+    row.val_loss = e.loss();
+    val = "  val " + proportion(e.correct, e.images);
+    ++at_.patience;
+    if (e.accuracy() > at_.best && !run_.diverges(e.loss()) && !run_.diverges(row.loss)) {
+      at_.best = e.accuracy();
+      at_.patience = 0;
+      best = every > 0;
+      if (best) run_.save_weights(kBestFile);
+    }
+  }
+  const bool ends = at_.step == run_.steps || run_.lost_patience();
+  run_.log->add(row);
+  if (run_.diverges(row.loss)) {
+    run_.warn(
+        fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
+                    "diverges; try --lr {}",
+            row.number, row.loss, run_.flags.model.classes,
+            std::log(double(run_.flags.model.classes)), run_.smaller_lr()));
+  }
+  if (ends) run_.save_weights(kModelFile);
+  at_.ended = ends;
+  // Else the run ends within an epoch, which more steps would go on with.
+  if (at_.batch == run_.per_epoch) {
+    at_.window_loss = 0;
+    at_.window_rows = 0;
+    run_.trainer->end_epoch();
+  }
+  const bool planned = ends || (every > 0 && row.number % every == 0) || save_is_due();
+  if (planned) run_.save_all(true);
+  run_.progress.clear();
+  run_.out.note(fmt::format("epoch {}/{}", row.number, run_.epochs), " loss {}{}  {}{}",
+      cli::loss(row.loss), val, cli::seconds(row.seconds),
+      planned ? best ? "  saved, best" : "  saved"
+      : best  ? "  best"
+              : "");
+}
 
 // --dry-run
 int dry_run(Run& run) {
@@ -81,11 +246,11 @@ void check_alone(const TrainFlags& flags) {
 
 }  // namespace
 
-void add_train(App& app) {
+void train_steps(Run& run, StepProfile& profile) { Loop(run, profile).run(); }
+
+void add_train(App& app, Command& command) {
   static TrainFlags flags;
   flags.common = &app.common();
-  Command& command = app.add(
-      "train", "Trains a model on handwritten digits, tests it and saves it in a run folder.");
   command.many_processes = true;
   add_train_flags(command.flags, flags);
   command.preset = [&app] { return preset(flags.run.preset, app.common()); };

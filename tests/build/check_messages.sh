@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # check_messages.sh ROOT: the library's texts name no command-line flag, since a user of the library
-# has none; and the words that the programs put flags for (kFlagWords in examples/cli/messages.cpp)
+# has none; and the words that the programs put flags for (kFlagWords in examples/cli/process.cpp)
 # are words of the library. Exit status 1 if one is not so.
 set -euo pipefail
 cd "$1"
@@ -13,12 +13,12 @@ if found=$(grep -rnoP '"(?:[^"\\\n]|\\.)*"' $folders --include=*.cpp --include=*
            --include=*.cu --include=*.cuh |
            grep -P '(^|[ "=(,])--[a-z]'); then
   echo "$found"
-  echo "check_messages: name the field; the program adds the flag (examples/cli/messages.cpp)"
+  echo "check_messages: name the field; the program adds the flag (examples/cli/process.cpp)"
   bad=1
 fi
 while read -r words; do
   # shellcheck disable=SC2086
   grep -rqF --include="*.cpp" -e "$words" $folders ||
     { echo "check_messages: no text of the library has '$words'"; bad=1; }
-done < <(sed -n '/kFlagWords\[\]/,/^};/p' examples/cli/messages.cpp | grep -oP '^ *\{"\K[^"]*')
+done < <(sed -n '/kFlagWords\[\]/,/^};/p' examples/cli/process.cpp | grep -oP '^ *\{"\K[^"]*')
 exit $bad

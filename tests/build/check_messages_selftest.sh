@@ -11,7 +11,7 @@ mkdir -p "$root"/{core,profiler,ops,autograd,capture,measure,nn,data,distributed
 expect() {
   echo "f(\"$2\"); g('\"'); // --comment" >"$root/data/a.cpp"
   printf 'constexpr FlagWords kFlagWords[] = {\n    {"%s", "--data"},\n};\n' "$3" \
-    >"$root/examples/cli/messages.cpp"
+    >"$root/examples/cli/process.cpp"
   local status=0 report
   report=$(bash "$here/check_messages.sh" "$root") || status=$?
   [[ $status == "$1" ]] ||

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "examples/cli/comparison.h"
-#include "examples/cli/messages.h"
+#include "examples/cli/process.h"
 #include "ops/fused/fused.h"
 #include "tests/capture/step_util.h"
 #include "tests/examples/program.h"

@@ -283,7 +283,7 @@ TEST(MnistRecipe, PresetIsBelowFileBelowCommandLine) {
       wrong.err, {"unknown --preset: fst98; nearest is fast98; allowed fast98, fast99, best"});
 }
 
-// One step an epoch, so that metrics.csv has a row for each step.
+// One step an epoch, so that each step has a row.
 TEST(MnistRecipe, SchedulesHoldAtEveryStepInBothModes) {
   constexpr int kSteps = 20, kWarmup = 4;
   constexpr double kPeak = 0.05;
@@ -401,7 +401,7 @@ TEST(MnistStreams, AFolderInUseNamesItsHolder) {
   const Program program;
   const Result first =
       program.run(kSmall + Words{"--epochs", "100000", "--out", "a"}, [&](pid_t child) {
-        for (int i = 0; i < 1000 && !exists(program.folder() / "a/metrics.csv"); ++i)
+        for (int i = 0; i < 1000 && !exists(program.folder() / "a/events.jsonl"); ++i)
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
         const Result second = program.run(kSmall + Words{"--out", "a", "--force"});
         EXPECT_EQ(second.status, 2);
@@ -459,7 +459,7 @@ TEST(MnistStreams, WithoutStdoutNothingElseIsWrittenTo) {
   EXPECT_EQ(r.status, 0) << r.err;
   program.without_stdout = false;
   EXPECT_EQ(program.run({"doctor", "a/model.safetensors"}).status, 0);
-  EXPECT_TRUE(text_of(program.folder() / "a/metrics.csv").starts_with("epoch,"));
+  EXPECT_TRUE(text_of(program.folder() / "a/events.jsonl").starts_with("{\"step\":"));
 }
 
 TEST(MnistStreams, HelpFitsEightyColumns) {

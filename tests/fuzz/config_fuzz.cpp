@@ -1,5 +1,4 @@
 // Config files of `mnist train`: as a user gives them, and as a checkpoint carries them.
-#include "examples/cli/config.h"
 #include "examples/mnist/flags.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,20 +1,41 @@
-#include "examples/mnist/model_file.h"
+#include "examples/mnist/model.h"
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 
 #include "core/atomic_file.h"
-#include "examples/cli/config.h"
-#include "examples/cli/text.h"
-#include "examples/mnist/trainer.h"
+#include "nn/glu.h"
+#include "nn/mlp.h"
+#include "nn/net.h"
 #include "nn/state_dict.h"
-#include "ops/optim/step_state.h"
+#include "ops/product/gemm_library.h"
 
 namespace sinter::mnist {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::unique_ptr<nn::Optimizer> make_optimizer(
+    const OptimizerFlags& flags, const nn::Module& model) {
+  const nn::OptimizerChoice& choice = nn::optimizer_named(flags.optimizer);
+  return choice.make(model.named_parameters(), flags.lr.value(),
+      flags.weight_decay.value_or(choice.weight_decay), flags.momentum,
+      flags.betas.empty() ? choice.betas : nn::Betas{flags.betas[0], flags.betas[1]});
+}
+
+std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {
+  const ImageShape image = flags.image();
+  auto net =
+      std::make_shared<nn::Net>(flags.net(), Shape{image.channels, image.height, image.width});
+  SINTER_CHECK(net->output() == Shape{flags.classes}, usage,
+      cat("usage: --model gives ", net->output().str(), " for an image, wanted ",
+          Shape{flags.classes}.str(), ": a number for each of --classes"),
+      net->output().rank() == 1 ? cat("--classes ", net->output()[0], ", or linear ", flags.classes,
+                                      " at the end of --model")
+                                : cat("flatten; linear ", flags.classes, " at the end of --model"));
+  return net;
+}
 
 // The kind and the widths of a chain of linear layers, or of a gated block: "mlp 784-256-10" ->
 // mlp; 784, 256, 10. Of other tensors the kind is "".
@@ -31,13 +52,6 @@ Chain chain_of(const nn::NamedTensors& tensors) {
   return chain;
 }
 
-void take_chain(const Chain& chain, ModelFlags& model) {
-  model.model = chain.kind;
-  if (chain.sizes.empty()) return;
-  model.hidden.assign(chain.sizes.begin() + 1, chain.sizes.end() - 1);
-  model.classes = chain.sizes.back();
-}
-
 void require_model(const SavedModel& saved) {
   SINTER_CHECK(!saved.flags.model.model.empty(), checkpoint,
       cat("checkpoint: not a model of mnist: ", shown(saved.path), "; it is ",
@@ -46,6 +60,51 @@ void require_model(const SavedModel& saved) {
 }
 
 }  // namespace
+
+std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device) {
+  std::shared_ptr<nn::Module> model;
+  const std::vector<int64_t> sizes = flags.sizes();
+  if (!flags.net().empty()) {
+    model = make_net(flags);
+    model->init_parameters(seed);
+  } else if (flags.model == "geglu") {
+    model = std::make_shared<nn::Glu>(sizes[0], sizes[1], sizes[2]);
+    model->init_parameters(seed);
+  } else {
+    model = std::make_shared<nn::Mlp>(
+        sizes, nn::MlpOptions{
+                   .activation = flags.act, .dropout = flags.dropout.value_or(0), .seed = seed});
+  }
+  if (flags.dtype == "bf16") model->enable_bf16();
+  model->to(device);
+  return model;
+}
+
+std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
+    int64_t steps, std::vector<capture::Refused> choices) {
+  set_allow_tf32(flags.model.dtype == "tf32");
+  const OptimizerFlags& optimizer = flags.optimizer;
+  auto made = make_optimizer(optimizer, *model);
+  return std::make_unique<Trainer>(std::move(model), std::move(made),
+      TrainerOptions{.loss = nn::CrossEntropyLoss{optimizer.label_smoothing},
+          .fused = flags.mode.mode == "fused",
+          .capture = {.rules = capture::RuleSet(flags.mode.rules),
+              .measure = flags.mode.measures(),
+              .choices = std::move(choices),
+              .cuda_graph = flags.mode.cuda_graph},
+          .schedule = optimizer.schedule_of(steps),
+          .clip = optimizer.clip,
+          .part = optimizer.accum > 1 ? optimizer.batch : 0});
+}
+
+std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
+  const Device device = batch.images.device();
+  return cli::choose_threads(flags.common->threads, device, [&] {
+    const std::shared_ptr<Trainer> scratch =
+        make_trainer(flags, make_model(flags.model, flags.common->seed, device), 1000);
+    return [scratch, &batch] { scratch->step(batch); };
+  });
+}
 
 std::string find_checkpoint(
     const std::string& run_or_file, std::initializer_list<const char*> names) {
@@ -110,7 +169,10 @@ SavedModel read_model(const std::string& run_or_file) {
       cat("checkpoint: not a model of mnist: ", shown, " is ", nn::architecture(saved.tensors),
           "; it takes ", chain.sizes.front(), " numbers, and an image of ", model.image_size,
           " has ", model.image().pixels()));
-  take_chain(chain, model);
+  model.model = chain.kind;
+  if (chain.sizes.empty()) return saved;
+  model.hidden.assign(chain.sizes.begin() + 1, chain.sizes.end() - 1);
+  model.classes = chain.sizes.back();
   return saved;
 }
 
@@ -119,15 +181,6 @@ void check_images(const SavedModel& saved, const ImageShape& images, const std::
   SINTER_CHECK(model.model.empty() || images == model.image(), data,
       cat("data: images of another size: ", name, " has ", images.str(), ", the model ",
           escaped(saved.path), " reads ", model.image_size));
-}
-
-std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device) {
-  require_model(saved);
-  auto model = make_model(saved.flags.model, 1, device);
-  const std::string how = nn::load_state_dict(*model, saved.tensors, {.source = saved.path});
-  if (how != "same keys") saved.notes.push_back("weights: " + how);
-  model->eval();
-  return model;
 }
 
 void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved) {
@@ -196,12 +249,21 @@ void add_from_flags(Flags& flags, FromFlags& from) {
   flags.choice("normalize", from.data.normalize, {"none", "mnist"}, "as in training unless given");
 }
 
-void adopt_data(const Flags& flags, FromFlags& from, const SavedModel& saved) {
+SavedModel open_model(const Flags& flags, FromFlags& from, Device device, Output& out) {
+  SavedModel saved = read_model(from.from);
+  require_model(saved);
+  saved.model = make_model(saved.flags.model, 1, device);
+  const std::string how = nn::load_state_dict(*saved.model, saved.tensors, {.source = saved.path});
+  if (how != "same keys") saved.notes.push_back("weights: " + how);
+  saved.model->eval();
   const DataFlags& run = saved.flags.data;
   if (!flags.given("data")) from.data.what = run.what;
   from.data.pair_is_test = flags.given("data");
   if (!flags.given("normalize")) from.data.normalize = run.normalize;
   from.data.val = run.val;
+  for (const std::string& note : saved.notes) out.note("note", note);
+  note_emulator(device, out);
+  return saved;
 }
 
 void note_other_data(const SavedModel& saved, const Dataset& data, Output& out) {

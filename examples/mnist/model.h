@@ -1,5 +1,5 @@
-// Model files of the command line: where --from looks, what a file says of its model, and how one
-// is written.
+// Models of the command line: made of flags, with a Trainer; and their files: where --from looks,
+// what a file says of its model, and how one is written.
 //
 // A file of ours carries the run's flags as metadata `sinter.config`, so that the layers, the
 // activation, the type, the normalization and the size of the images come back; a file of others is
@@ -7,14 +7,20 @@
 // are always those of the tensors.
 #pragma once
 
-#include <memory>
-#include <optional>
-
 #include "examples/mnist/flags.h"
-#include "nn/module.h"
 #include "nn/safetensors.h"
+#include "train/trainer.h"
 
 namespace sinter::mnist {
+
+// Drawn on the CPU, so that the numbers are those of every device.
+std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device);
+// `steps`: of the whole run, for the schedule. `choices`: of an earlier capture, see
+// capture::StepOptions.
+std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
+    int64_t steps, std::vector<capture::Refused> choices = {});
+// cli::choose_threads() by the step of a scratch model. Draws random numbers, if the step does.
+std::string choose_threads(const TrainFlags& flags, const Batch& batch);
 
 struct SavedModel {
   std::string path;
@@ -23,7 +29,8 @@ struct SavedModel {
   // Model, data and normalization of the run that made it; else defaults. The model is "" where
   // neither a config nor the tensors' shapes tell which it is.
   TrainFlags flags;
-  std::vector<std::string> notes;  // for the user
+  std::vector<std::string> notes;       // for the user
+  std::shared_ptr<nn::Module> model{};  // of open_model()
 };
 
 // The file itself, or the first of `names` in a run folder. Throws checkpoint if there is none.
@@ -37,8 +44,6 @@ void apply_saved_config(const std::string& config, const std::string& file, Flag
 Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train);
 // Throws data, with both sizes, unless the images of `name` are of the size that the model reads.
 void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name);
-// A model with these weights on a device, in evaluation mode. Throws checkpoint if it is none.
-std::shared_ptr<nn::Module> build_model(SavedModel& saved, Device device);
 // Flags of the model and the normalization that were not given become the file's; then its weights,
 // and how they were found.
 void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved);
@@ -63,8 +68,9 @@ struct FromFlags {
   DataFlags data{.normalize = ""};
 };
 void add_from_flags(Flags& flags, FromFlags& from);
-// Data flags that were not given become the checkpoint's.
-void adopt_data(const Flags& flags, FromFlags& from, const SavedModel& saved);
+// The model of --from with its weights on the device, in evaluation mode. Data flags
+// that were not given become the checkpoint's. Throws checkpoint if it is none.
+SavedModel open_model(const Flags& flags, FromFlags& from, Device device, Output& out);
 // Says so where the data are not those that the model was trained on.
 void note_other_data(const SavedModel& saved, const Dataset& data, Output& out);
 

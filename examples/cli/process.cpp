@@ -1,17 +1,34 @@
-#include "examples/cli/messages.h"
+#include "examples/cli/process.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <new>
+#include <thread>
 
 #include "core/stack.h"
-#include "examples/cli/launch.h"
+#include "distributed/mpi.h"
 #include "examples/cli/output.h"
 
 namespace sinter::cli {
 namespace {
+
+std::atomic<bool> g_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
 
 // The library knows no flags: its hints name fields and functions. Here they become what one types.
 struct FlagWords {
@@ -26,13 +43,55 @@ constexpr FlagWords kFlagWords[] = {
     {"a smaller batch takes less", "a smaller --batch-size takes less"},
     {"load_state_dict takes the weights alone", "--init FILE starts a new run from these weights"},
     {"all, none, or -NAME,NAME", "--rules all, --rules none, --rules=-NAME,NAME"},
-    {"dump() of the graph of a prediction writes one that fits",
-        "mnist predict --dump-graph F writes one that fits"},
     {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
     {"scaled_image scales it", "leave out --raw to scale it"},
 };
 
+// Of an error: lower ranks go first, and end this process if it is theirs, too. Returns false if
+// they have.
+bool wait_for_turn() {
+  using std::chrono::milliseconds;
+  const auto turn =
+      std::chrono::steady_clock::now() + std::min(launched_rank(), 2) * milliseconds(1500);
+  while (launched_rank() > 0 && std::chrono::steady_clock::now() < turn) {
+    if (interrupted()) return false;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return true;
+}
+
 }  // namespace
+
+void catch_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    set_handler(signal, [](int) {
+      if (g_interrupted.exchange(true)) _exit(130);
+    });
+  }
+}
+
+void guard_streams() {
+  set_handler(SIGPIPE, SIG_IGN);
+  while (true) {  // open() takes the lowest number that is free
+    const int fd = open("/dev/null", O_RDWR);
+    if (fd > STDERR_FILENO) close(fd);
+    if (fd < 0 || fd > STDERR_FILENO) return;
+  }
+}
+
+void interrupt() noexcept { g_interrupted.store(true, std::memory_order_relaxed); }
+bool interrupted() noexcept { return g_interrupted.load(std::memory_order_relaxed); }
+
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  }
+  return 0;
+}
+
+std::string rank_prefix() {
+  return distributed::launched_ranks() > 1 ? cat("rank ", launched_rank(), ": ") : "";
+}
 
 std::string with_flags(std::string hint) {
   if (hint.find("--") != hint.npos) return hint;  // a program's own

@@ -1,0 +1,41 @@
+// A program's process: the signals that ask it to end, errors as it shows them, its exit status,
+// and its place among processes that a launcher (mpirun) started.
+//
+// SIGINT, SIGTERM and SIGHUP ask a loop to end: it finishes its step, saves and says so (exit
+// status 130). The second signal ends the process at once. SIGPIPE is ignored: a closed stdout is
+// seen where it is written to. Of several processes all but rank 0 are silent; of an error that
+// several have the first says it, with its rank.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace sinter::cli {
+
+// First of all: ignores SIGPIPE, and gives stdin, stdout and stderr that are not there /dev/null,
+// or files opened later would be them.
+void guard_streams();
+// For commands that have something to finish; the others keep the system's behaviour.
+void catch_signals();
+// Has a signal come? One atomic load.
+bool interrupted() noexcept;
+// As a signal does.
+void interrupt() noexcept;
+
+// 0, 1, ..; 0 without a launcher. Known before MPI is started, by the environment.
+int launched_rank();
+// "rank 2: " beside others, else "".
+std::string rank_prefix();
+
+int exit_code(Error::Kind kind);
+// A library's hint with the flags that set what it names: "DataOptions.classes = 12" is
+// "--classes 12".
+std::string with_flags(std::string hint);
+// Prints "error: .." for the exception being handled, with `stack` also the calls to an internal
+// one; returns the exit status. REQUIRES: called inside a catch block.
+int report_current_exception(std::string_view color = "auto", bool stack = false);
+
+}  // namespace sinter::cli
