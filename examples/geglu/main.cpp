@@ -142,10 +142,9 @@ class Geglu {
         flags_, compare_run_.common.seed, dtype_, device_, std::move(how));
   }
   // Recorded twice, so it is captured.
-  std::unique_ptr<Block> capture(const std::string& rules, bool graph = true) const {
-    auto block = make({.capture = {.rules = capture::RuleSet(rules),
-                           .measure = flags_.fusion.measures(),
-                           .cuda_graph = graph}});
+  std::unique_ptr<Block> capture(const std::string& rules) const {
+    auto block =
+        make({.capture = {.rules = capture::RuleSet(rules), .measure = flags_.fusion.measures()}});
     for (int i = 0; i < 2; ++i) (*block)();
     return block;
   }
@@ -208,8 +207,8 @@ void Geglu::make_comparison() {
       .rules = flags_.fusion.rules,
       .dtype = std::string(name_of(dtype_)),
       .rules_option = "--rules ",
-      .make = [this](const std::string& rules, bool graph) -> measure::Variant {
-        const std::shared_ptr<Block> made = capture(rules, graph);
+      .make = [this](const std::string& rules) -> measure::Variant {
+        const std::shared_ptr<Block> made = capture(rules);
         return {[made] { (*made)(); }, made->trainer.captured_step()};
       }};
   if (flags_.mode == "fused") compare_run_.comparison.eager = {};
