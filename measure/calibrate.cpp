@@ -216,35 +216,6 @@ Roofs calibrate(Device device) {
   return best;
 }
 
-std::string faster_than(const profiler::Report& report) {
-  if (!report.roofs || !report.busy().empty()) return "";
-  for (const profiler::Row& row : report.rows().rows) {
-    if (row.verdict.code == profiler::RowCode::above_roof) return row.name;
-  }
-  return "";
-}
-
-bool calibrate_beaten(const profiler::Report& report) {
-  constexpr double kTimes = 3;
-  const std::optional<Roofs> stored = profiler::stored_roofs(report.device);
-  if (!stored || stored->beaten >= kTimes || faster_than(report).empty()) return false;
-  try {
-    profiler::save_roofs(
-        better(*stored, calibrate(report.device)), profiler::roofs_file(report.device));
-  } catch (const std::exception&) {  // a busy machine, or a full disk: the next run tries again
-    return false;
-  }
-  return true;
-}
-
-Roofs better(const Roofs& stored, Roofs fresh) {
-  for (double Roofs::*rate :
-      {&Roofs::f32_gflops, &Roofs::bf16_gflops, &Roofs::cache_gbs, &Roofs::dram_gbs})
-    fresh.*rate = std::max(fresh.*rate, stored.*rate);
-  fresh.beaten = stored.beaten + 1;
-  return fresh;
-}
-
 Roofs calibrated(Device device, bool* fresh) {
   if (fresh) *fresh = false;
   if (const std::optional<Roofs> stored = profiler::stored_roofs(device)) return *stored;

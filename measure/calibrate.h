@@ -4,7 +4,7 @@
 #pragma once
 
 #include "core/device/device.h"
-#include "profiler/report.h"
+#include "profiler/roofs.h"
 
 namespace sinter::measure {
 
@@ -16,15 +16,6 @@ profiler::Roofs calibrate(Device device);
 // From the file, else measured and, unless it was under load, kept; a file that cannot be read or
 // written is passed over. `fresh`: was it measured just now, and kept?
 profiler::Roofs calibrated(Device device, bool* fresh = nullptr);
-
-// Where a row of a steady report ran above a stored roof, that was measured on a worse day:
-// measures again and keeps the better rates. At most three times for a file, as the counted work
-// may be wrong, too. Was it done? REQUIRES as above.
-bool calibrate_beaten(const profiler::Report& report);
-// The row that ran above its roof, or "".
-std::string faster_than(const profiler::Report& report);
-// The better rates of both.
-profiler::Roofs better(const profiler::Roofs& stored, profiler::Roofs fresh);
 
 // Seconds that all cores have worked, by the first line of /proc/stat.
 double busy_seconds(const std::string& proc_stat);

@@ -12,7 +12,6 @@
 #include "core/device/timing.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
-#include "measure/expected_saving.h"
 #include "measure/threads.h"
 #include "measure/timer.h"
 #include "profiler/session.h"
@@ -20,23 +19,6 @@
 
 namespace sinter::measure {
 namespace {
-
-// Those that take part. The last two are on cuda only.
-struct Variants {
-  Variant eager, fused, listed{}, replayed{};
-};
-
-Variants variants_of(const Comparison& comparison) {
-  Variants out{{comparison.eager}, {comparison.fused, comparison.step}};
-  if (!comparison.make || comparison.device.type != Device::Type::cuda) return out;
-  out.listed = comparison.make(comparison.rules, false);
-  out.replayed = comparison.make("none", true);
-  for (int i = 0; i < 3; ++i) {
-    out.listed.run();
-    out.replayed.run();
-  }
-  return out;
-}
 
 const char* shown_device(Device device) {
   if (device.type == Device::Type::cuda) return "CUDA";
@@ -79,21 +61,12 @@ profiler::Report profiled_round(const Comparison& comparison, const char* mode, 
   return report;
 }
 
-void append_round(profiler::Report& all, profiler::Report round) {
-  if (all.steps.empty()) {
-    all = std::move(round);
-  } else {
-    all.append(std::move(round));
-  }
-}
-
 bool is_stopped(const ComparisonOptions& options) { return options.stopped && options.stopped(); }
 
 // The pairs that give the factor, A B B A, with nothing recorded.
-RoundTimes run_clean_rounds(
-    const Comparison& comparison, const Variants& variants, const ComparisonOptions& options) {
+RoundTimes run_clean_rounds(const Comparison& comparison, const ComparisonOptions& options) {
   be_multithreaded();
-  std::vector<Twin> twins{{variants.eager.run, variants.fused.run}};
+  std::vector<Twin> twins{{comparison.eager, comparison.fused}};
   RoundTimes out{.layouts = options.layouts(comparison)};
   while (int64_t(twins.size()) < out.layouts) {
     twins.push_back(comparison.again());
@@ -104,12 +77,11 @@ RoundTimes run_clean_rounds(
   }
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
     const Twin& twin = twins[size_t(round % out.layouts)];
-    std::vector<std::pair<std::vector<double>*, std::function<void()>>> order = {
-        {&out.eager_us, twin.eager}, {&out.listed_us, variants.listed.run},
-        {&out.fused_us, twin.fused}};
-    if (round % 2 == 1) std::ranges::reverse(order);
-    for (const auto& [times, run] : order) {
-      if (run) times->push_back(round_us(run, comparison.device, options.warmup, options.steps));
+    for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
+      const std::function<void()>& run = is_fused ? twin.fused : twin.eager;
+      if (!run) continue;
+      (is_fused ? out.fused_us : out.eager_us)
+          .push_back(round_us(run, comparison.device, options.warmup, options.steps));
     }
   }
   return out;
@@ -127,13 +99,17 @@ std::string launches_note(const capture::Captured& captured, const Outcome& o) {
 
 // As many profiled pairs. Returns per pair the times of every launch of either step, for the
 // table; nothing where they are bounds only, or a step had other launches than its graph.
-std::vector<PairOfTimes> run_profiled_rounds(const Comparison& comparison, const Variants& all,
-    const ComparisonOptions& options, Outcome& o) {
+std::vector<PairOfTimes> run_profiled_rounds(
+    const Comparison& comparison, const ComparisonOptions& options, Outcome& o) {
   const capture::Captured& captured = comparison.captured();
   // Without the device's own records the eager kernels are timed in a replay of the unfused graph.
   const bool cuda = comparison.device.type == Device::Type::cuda;
-  const bool replay = cuda && all.replayed.run && !cuda::has_records();
-  const Variant& eager = replay ? all.replayed : all.eager;
+  Variant eager{comparison.eager};
+  if (cuda && comparison.make && !cuda::has_records()) {
+    eager = comparison.make("none");
+    for (int i = 0; i < 3; ++i) eager.run();
+  }
+  const Variant fused{comparison.fused, comparison.step};
   std::vector<PairOfTimes> pairs;
   const auto roofs = options.roofs ? options.roofs() : std::nullopt;
   bool timed = comparison.timed();
@@ -143,10 +119,10 @@ std::vector<PairOfTimes> run_profiled_rounds(const Comparison& comparison, const
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
       profiler::Report report = profiled_round(comparison, is_fused ? "fused" : "eager",
-          is_fused ? all.fused : eager, graph, options, roofs);
+          is_fused ? fused : eager, graph, options, roofs);
       (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::none;
-      append_round(is_fused ? o.fused : o.eager, std::move(report));
+      (is_fused ? o.fused : o.eager).append(std::move(report));
     }
     const double more = more_launches(captured, o.fused);
     o.complete = o.complete && !times.first.empty() && !times.second.empty() &&
@@ -162,9 +138,7 @@ std::string headline(const Comparison& comparison, const Outcome& o) {
   const auto time = [&unit](const std::vector<double>& us) {
     return profiler::time_text(profiler::median(us) / unit.size);
   };
-  std::string listed;
-  if (!o.listed_us.empty()) listed = time(o.listed_us) + " (fused, launched one by one) -> ";
-  return fmt::format("{} -> {}{} {}{}{}", time(o.eager_us), listed, time(o.fused_us), unit.name,
+  return cat(time(o.eager_us), " -> ", time(o.fused_us), " ", unit.name,
       o.ratio.is_shown() ? " = " : ", ", o.factor_text());
 }
 
@@ -241,6 +215,30 @@ std::string loss_lines(const Comparison& comparison, const ComparisonTable& tabl
   return out;
 }
 
+// What was not fused, and how sure that is.
+std::string groups_lines(const capture::Rewriter& fused, const ReportText& text) {
+  std::string out;
+  const int64_t kept = kept_unfused(fused);
+  if (kept > 0 || !fused.misses.empty()) {
+    out += fmt::format("not fused: {}, {} not faster here{}\n",
+        count_of(int64_t(fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
+        text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
+  }
+  if (const int64_t open = capture::undecided(fused); open > 0)
+    out +=
+        fmt::format("fused all the same: {}, no difference measured{}\n", count_of(open, "group"),
+            text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
+  return out;
+}
+
+// A look at the step after its rounds, whose time other programs may have multiplied.
+std::string why_rounds_distrusted(const Comparison& comparison, const RoundTimes& times) {
+  const bool by_eager = !times.eager_us.empty();
+  const std::vector<double>& us = by_eager ? times.eager_us : times.fused_us;
+  if (comparison.device != kCpu || us.empty()) return "";
+  return why_distrusted(by_eager ? comparison.eager : comparison.fused, profiler::median(us));
+}
+
 }  // namespace
 
 std::string rows_and_headline(const Outcome& o) {
@@ -289,26 +287,6 @@ std::string summary(const Comparison& comparison, const Outcome& o) {
          (decided ? loss_lines(comparison, o.table) : "");
 }
 
-namespace {
-
-// What was not fused, and how sure that is.
-std::string groups_lines(const capture::Rewriter& fused, const ReportText& text) {
-  std::string out;
-  const int64_t kept = kept_unfused(fused);
-  if (kept > 0 || !fused.misses.empty()) {
-    out += fmt::format("not fused: {}, {} not faster here{}\n",
-        count_of(int64_t(fused.misses.size()), "near miss", "es"), count_of(kept, "group"),
-        text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
-  }
-  if (const int64_t open = capture::undecided(fused); open > 0)
-    out +=
-        fmt::format("fused all the same: {}, no difference measured{}\n", count_of(open, "group"),
-            text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
-  return out;
-}
-
-}  // namespace
-
 profiler::Estimate RoundTimes::factor() const {
   profiler::Estimate ratio = profiler::paired_ratio(eager_us, fused_us, layouts);
   ratio.has_interval = ratio.has_interval && distrusted.empty();
@@ -337,21 +315,8 @@ std::string ComparisonOptions::describe(const Comparison& comparison) const {
       places > 1 ? fmt::format(", in {} layouts of memory", places) : "");
 }
 
-namespace {
-
-// A look at the step after its rounds, whose time other programs may have multiplied.
-std::string why_rounds_distrusted(const Comparison& comparison, const RoundTimes& times) {
-  const bool by_eager = !times.eager_us.empty();
-  const std::vector<double>& us = by_eager ? times.eager_us : times.fused_us;
-  if (comparison.device != kCpu || us.empty()) return "";
-  return why_distrusted(by_eager ? comparison.eager : comparison.fused, profiler::median(us));
-}
-
-}  // namespace
-
 RoundTimes time_rounds(const Comparison& comparison, const ComparisonOptions& options) {
-  RoundTimes times =
-      run_clean_rounds(comparison, {{comparison.eager}, {comparison.fused}}, options);
+  RoundTimes times = run_clean_rounds(comparison, options);
   times.distrusted = why_rounds_distrusted(comparison, times);
   return times;
 }
@@ -359,12 +324,10 @@ RoundTimes time_rounds(const Comparison& comparison, const ComparisonOptions& op
 Outcome compare(const Comparison& comparison, const ComparisonOptions& options) {
   for (int i = 0; i < 2 && !comparison.step->captured(); ++i) comparison.fused();
   const capture::Captured& captured = comparison.captured();
-  const Variants variants = variants_of(comparison);
   Outcome o;
-  if (comparison.timed())
-    static_cast<RoundTimes&>(o) = run_clean_rounds(comparison, variants, options);
+  if (comparison.timed()) static_cast<RoundTimes&>(o) = run_clean_rounds(comparison, options);
   o.distrusted = why_rounds_distrusted(comparison, o);
-  const std::vector<PairOfTimes> times = run_profiled_rounds(comparison, variants, options, o);
+  const std::vector<PairOfTimes> times = run_profiled_rounds(comparison, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
   o.complete = o.complete && o.eager.incomplete.empty() && o.fused.incomplete.empty();

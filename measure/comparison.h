@@ -12,6 +12,7 @@
 // Worst.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -42,10 +43,9 @@ struct Comparison {
   // What stands before other rules where a user gives them to the program; "": they are a
   // capture::RuleSet.
   std::string rules_option{};
-  // On cuda, where wanted: makes another captured step of these rules, replayed as a graph or
-  // launched one by one. The fused one launched one by one separates fusion from replay; the
-  // unfused one replayed has kernels that can be timed.
-  std::function<Variant(const std::string& rules, bool cuda_graph)> make{};
+  // On cuda, where wanted: makes another captured step of these rules. The unfused one, replayed,
+  // has kernels that can be timed without the device's own records.
+  std::function<Variant(const std::string& rules)> make{};
   // Where wanted: makes both steps anew while the others live, see Note [Layouts of memory].
   std::function<Twin()> again{};
 
@@ -94,7 +94,7 @@ inline constexpr int64_t kLayouts = 3;
 
 // The median step of each round.
 struct RoundTimes {
-  std::vector<double> eager_us, listed_us, fused_us;
+  std::vector<double> eager_us, fused_us;
   int64_t layouts = 1;  // round i ran in layout i % layouts
   // Why there is no factor although the rounds may agree, or "": "one thread takes 51.8 us".
   std::string distrusted{};
@@ -119,6 +119,30 @@ struct Outcome : RoundTimes {     // of the clean rounds
 
 // Throws interrupted if it was stopped before the first pair of rounds was over.
 Outcome compare(const Comparison& comparison, const ComparisonOptions& options = {});
+
+// What fusing should save by the roofs, beside what it saved: the lines below a comparison's
+// headline. A saving far from what was expected says LOOK.
+//
+// On the CPU launches cost what a launch costs here. Bytes that fusing does not move cost what
+// copying costs if they come from memory; from a cache they cost something between that and
+// nothing, as the core computes meanwhile.
+struct Saving {
+  double launches = 0, launch_us = 0, kilobytes = 0, copy_gbs = 0;
+  bool in_cache = false;
+  double bytes_us() const { return kilobytes / copy_gbs; }
+  double low_us() const {
+    return launches * launch_us + (in_cache ? std::min(0.0, bytes_us()) : bytes_us());
+  }
+  double high_us() const {
+    return launches * launch_us + (in_cache ? std::max(0.0, bytes_us()) : bytes_us());
+  }
+};
+// LOOK where the whole interval of what was saved lies outside.
+std::string estimate_text(const Saving& expected, const profiler::Estimate& saved_us);
+
+// The lines of an outcome that is complete but for them; none where nothing can be said.
+std::vector<std::string> expected_saving_lines(
+    const Comparison& comparison, const Outcome& outcome);
 
 struct ReportText {
   std::string parity;          // ends the line of FLOPs: "parity: 2e-07"

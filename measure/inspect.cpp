@@ -11,8 +11,6 @@
 #include "core/json.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
-#include "measure/inspect_picture.h"
-#include "measure/rule_switches.h"
 #include "measure/step_walk.h"
 #include "measure/timer.h"
 #include "ops/optim/update.h"
@@ -25,11 +23,87 @@ namespace {
 using InspectJson = Json;
 using capture::Buffer, capture::Captured, capture::Graph, capture::Node, capture::Value;
 
-InspectJson page_json(const Picture& p) {
-  InspectJson out = {{"tiles", p.tiles}, {"rows", p.rows}, {"columns", p.columns},
-      {"pixels", p.pixels}, {"low", p.low}, {"high", p.high}, {"mean", p.mean},
-      {"deviation", p.deviation}, {"zeros", p.zeros}, {"counts", p.counts}};
-  if (!p.values.empty()) out["values"] = p.values;
+// Values of a tensor as a small picture.
+struct Picture {
+  int64_t tiles = 0, rows = 0, columns = 0;  // as many pixels are shown; a tile may be sampled
+  // A character each: '#' for the lowest of 57 levels, '?' for 0, '[' for the highest; the ends
+  // stand for the largest magnitude.
+  std::string pixels{};
+  // Of all values, not of the sampled ones alone:
+  double low = 0, high = 0, mean = 0, deviation = 0;
+  double zeros = 0;               // the share of zeros
+  std::vector<int64_t> counts{};  // 16, from low to high
+  std::vector<double> values{};   // if they are few
+  SINTER_FIELD_LIST(tiles, rows, columns, pixels, low, high, mean, deviation, zeros, counts, values)
+};
+
+constexpr int64_t kFewTiles = 8, kManyTiles = 32;
+constexpr size_t kFewValues = 160;  // are given as they are, too
+
+struct Tiles {
+  int64_t count, rows, columns;
+};
+
+Tiles tiles_of(const Shape& shape, const Shape& image) {
+  const int64_t last = shape.rank() > 0 ? shape[-1] : 1, n = shape.numel();
+  if (n == 0) return {0, 0, 0};
+  if (shape.rank() == 4) return {shape[0] * shape[1], shape[2], shape[3]};
+  if (shape.rank() == 2 && image.rank() == 3 && last == image.numel())
+    return {shape[0] * image[0], image[1], image[2]};
+  return {1, n / last, last};
+}
+
+char pixel(double v, double top) {
+  constexpr double kMiddle = 28;  // levels 0..56
+  const double level = top > 0 ? kMiddle + kMiddle * std::clamp(v / top, -1.0, 1.0) : kMiddle;
+  return static_cast<char>('#' + static_cast<int>(std::isnan(v) ? kMiddle : std::lround(level)));
+}
+
+// Samples, evenly spread over what is too large.
+std::string pixels_of(
+    const std::vector<double>& values, const Tiles& all, const Tiles& shown, double top) {
+  std::string out;
+  for (int64_t t = 0; t < shown.count; ++t) {
+    for (int64_t r = 0; r < shown.rows; ++r) {
+      for (int64_t c = 0; c < shown.columns; ++c) {
+        const int64_t row = r * all.rows / shown.rows, column = c * all.columns / shown.columns;
+        out += pixel(values[(t * all.rows + row) * all.columns + column], top);
+      }
+    }
+  }
+  return out;
+}
+
+// Matrices are one tile, of at most 24 x 64 samples. Images [N, C, H, W], kernels of a convolution,
+// and rows that are images ([N, C H W] for an `image` [C, H, W]) are tiles of H x W.
+Picture picture(const std::vector<double>& values, const Shape& shape, const Shape& image,
+    int64_t most_tiles = kFewTiles) {
+  Picture out{.low = INFINITY, .high = -INFINITY, .counts = std::vector<int64_t>(16, 0)};
+  double sum = 0, squares = 0;
+  int64_t zeros = 0;
+  for (const double v : values) {
+    out.low = std::fmin(out.low, v);
+    out.high = std::fmax(out.high, v);
+    sum += v;
+    squares += v * v;
+    zeros += v == 0;
+  }
+  for (const double v : values) {
+    const double share = out.high > out.low ? (v - out.low) / (out.high - out.low) : 0;
+    if (std::isfinite(share)) ++out.counts[static_cast<size_t>(std::min(15.0, 16 * share))];
+  }
+  const auto n = static_cast<double>(std::max<size_t>(values.size(), 1));
+  out.mean = sum / n;
+  out.deviation = std::sqrt(std::fmax(squares / n - out.mean * out.mean, 0));
+  out.zeros = static_cast<double>(zeros) / n;
+  const double top = std::fmax(std::abs(out.low), std::abs(out.high));
+  if (values.size() <= kFewValues) out.values = values;
+  const Tiles all = tiles_of(shape, image);
+  const bool matrix = all.count == 1;
+  out.tiles = std::min(all.count, most_tiles);
+  out.rows = std::min<int64_t>(all.rows, matrix ? 24 : 28);
+  out.columns = std::min<int64_t>(all.columns, matrix ? 64 : 28);
+  out.pixels = pixels_of(values, all, {out.tiles, out.rows, out.columns}, top);
   return out;
 }
 
@@ -149,7 +223,8 @@ class OpenedStep {
     const auto [known, fresh] =
         picture_of_.try_emplace({v, writes[of.buffer]}, static_cast<int>(pictures_.size()));
     if (fresh) {
-      pictures_.push_back(page_json(picture(walk_.tensor(v), options_.image)));
+      const Tensor value_of = walk_.tensor(v);
+      pictures_.push_back(picture(value_of.to_vector<double>(), value_of.shape(), options_.image));
     }
     return {{"name", name_of(v)}, {"type", cat(sinter::name_of(of.dtype), of.shape.str())},
         {"buffer", of.buffer}, {"begin", extent.begin}, {"end", extent.end},
@@ -255,8 +330,8 @@ InspectJson parameters_of(const Graph& recorded, const OpenedStep& after, const 
     const bool first =
         std::ranges::none_of(out, [](const auto& p) { return p.contains("before"); });
     if (!first || v.shape.rank() < 2) continue;
-    out.back()["before"] = page_json(picture(a, v.shape, image, kManyTiles));
-    out.back()["change"] = page_json(picture(change, v.shape, image, kManyTiles));
+    out.back()["before"] = picture(a, v.shape, image, kManyTiles);
+    out.back()["change"] = picture(change, v.shape, image, kManyTiles);
   }
   return out;
 }
@@ -280,6 +355,39 @@ InspectJson logits_of(const InspectJson& step) {
 }
 
 }  // namespace
+
+RuleSwitches rule_switches(const capture::Captured& captured, const capture::RuleSet& set) {
+  capture::Refused refused;
+  std::map<std::string, int64_t> saved;
+  for (const capture::Group& group : captured.fused.groups) {
+    if (group.kept_unfused()) {
+      refused.insert({group.rule, group.origin.front()});
+    } else {
+      saved[group.rule] += group.bytes_saved;
+    }
+  }
+  RuleSwitches out;
+  for (const capture::Rule& rule : capture::rules()) {
+    if (saved.contains(rule.name())) out.names.emplace_back(rule.name());
+  }
+  while (out.names.size() > RuleSwitches::kMost)
+    out.names.erase(std::ranges::min_element(
+        out.names, {}, [&](const std::string& name) { return saved[name]; }));
+  for (size_t choice = 0; choice < size_t{1} << out.names.size(); ++choice) {
+    std::string text = set.text();
+    for (size_t i = 0; i < out.names.size(); ++i) {
+      if (!(choice >> i & 1)) text += ",-" + out.names[i];
+    }
+    const Graph graph =
+        capture::rewrite(captured.recorded, capture::RuleSet(text), captured.fused.device, refused)
+            .graph;
+    StepCounts& counts = out.counts.emplace_back();
+    counts.launches = graph.launches();
+    for (const capture::Node& node : graph.nodes) counts.bytes += graph.cost(node).bytes();
+    counts.arena_bytes = capture::plan_memory(graph).bytes;
+  }
+  return out;
+}
 
 Inspection::Inspection(
     const Captured& captured, const Tensors& inputs, const InspectOptions& options)

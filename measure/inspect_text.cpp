@@ -15,6 +15,8 @@ using InspectJson = nlohmann::ordered_json;
 
 constexpr size_t kTextWidth = 100;
 
+std::string text_of(const InspectJson& json) { return json; }
+
 std::string size_text(const InspectJson& bytes) {
   const double n = bytes;
   if (n >= 1e6) return fmt::format("{:.2f} MB", n / 1e6);
@@ -22,34 +24,33 @@ std::string size_text(const InspectJson& bytes) {
 }
 
 std::string number_text(const InspectJson& value) {
-  return value.is_null() ? "-" : fmt::format("{:.3g}", value.get<double>());
+  return value.is_null() ? "-" : fmt::format("{:.3g}", double(value));
 }
 
-// "@*=- .": a histogram from low to high, of half as many columns.
-std::string bars(const std::vector<int64_t>& counts) {
+std::string mflop_text(const InspectJson& flops) {
+  return fmt::format("{:.3f} MFLOP", double(flops) / 1e6);
+}
+
+// "-1 .. 1            |@*=- .|": the ends, and a histogram of half as many columns.
+std::string values_text(const InspectJson& picture) {
   constexpr std::string_view kLevels = " .:-=+*#%@";
+  const std::vector<int64_t> counts = picture["counts"];
   std::vector<int64_t> pairs;
   for (size_t i = 0; i + 1 < counts.size(); i += 2) pairs.push_back(counts[i] + counts[i + 1]);
   const int64_t most = std::max<int64_t>(std::ranges::max(pairs), 1);
-  std::string out;
-  for (const int64_t n : pairs)
-    out += kLevels[n > 0 ? static_cast<size_t>(1 + (n * 8 + most - 1) / most) : 0];
-  return out;
-}
-
-std::string values_text(const InspectJson& picture) {
-  return fmt::format("{:<19}|{}|",
-      number_text(picture["low"]) + " .. " + number_text(picture["high"]), bars(picture["counts"]));
+  std::string bars;
+  for (const int64_t n : pairs) bars += kLevels[n > 0 ? size_t(1 + (n * 8 + most - 1) / most) : 0];
+  return fmt::format(
+      "{:<19}|{}|", number_text(picture["low"]) + " .. " + number_text(picture["high"]), bars);
 }
 
 // Where the bytes are: "arena 8192..16384", "input", "kept".
 std::string place_text(const InspectJson& operand, const InspectJson& step) {
-  const InspectJson& buffer = step["buffers"][operand["buffer"].get<size_t>()];
-  const std::string kind = buffer["kind"];
-  if (kind != "arena") return kind;
+  const InspectJson& buffer = step["buffers"][size_t(operand["buffer"])];
+  if (buffer["kind"] != "arena") return buffer["kind"];
   const int64_t offset = buffer["offset"];
-  return fmt::format("arena {}..{}", offset + operand["begin"].get<int64_t>(),
-      offset + operand["end"].get<int64_t>());
+  return fmt::format(
+      "arena {}..{}", offset + int64_t(operand["begin"]), offset + int64_t(operand["end"]));
 }
 
 // At least one line with a label, cut where it is too wide.
@@ -61,89 +62,71 @@ std::string labelled(std::string_view label, std::string text) {
 
 std::string op_title(const InspectJson& op) {
   const std::string name = op["op"], role = op["role"];
-  const bool told = role == "wgrad" || role == "dgrad" || role == "bgrad";
-  return told ? name + "(" + role + ")" : name;
+  return role.ends_with("grad") ? name + "(" + role + ")" : name;
 }
 
 std::string op_text(const InspectJson& step, size_t n) {
   const InspectJson& op = step["ops"][n];
-  std::string out = fmt::format("{:>3}  {:<24}{}\n", n + 1, op["part"].get<std::string>(),
-      op_title(op) + "   " + op["place"].get<std::string>());
+  std::string out = fmt::format(
+      "{:>3}  {:<24}{}   {}\n", n + 1, text_of(op["part"]), op_title(op), text_of(op["place"]));
   out += labelled("formula", op["formula"]);
   if (op["module"] != "") out += labelled("module", op["module"]);
   if (op["rule"] != "") {
-    std::string numbers;
-    for (const InspectJson& o : op["origin"])
-      numbers += fmt::format("{}{}", numbers.empty() ? "" : ", ", o.get<int>() + 1);
-    out += labelled("fused", "from eager ops " + numbers);
+    std::vector<int> numbers = op["origin"];
+    for (int& number : numbers) ++number;
+    out += labelled("fused", "from eager ops " + join(numbers));
   }
-  out += labelled(
-      "cost", fmt::format("{:.3f} MFLOP, reads {}, writes {}{}", op["flops"].get<double>() / 1e6,
-                  size_text(op["read"]), size_text(op["written"]),
-                  op["ns"].is_null() ? std::string(", not timed on the emulator")
-                                     : fmt::format(", {:.1f} us", op["ns"].get<double>() / 1e3)));
+  const std::string time = op["ns"].is_null() ? "not timed on the emulator"
+                                              : fmt::format("{:.1f} us", double(op["ns"]) / 1e3);
+  out += labelled("cost", fmt::format("{}, reads {}, writes {}, {}", mflop_text(op["flops"]),
+                              size_text(op["read"]), size_text(op["written"]), time));
   for (const InspectJson& kernel : op["kernels"]) {
-    const InspectJson& grid = kernel["grid"];
-    out += labelled("kernel",
-        fmt::format("{}  grid {} x {} x {}, block {}, shared {}", kernel["name"].get<std::string>(),
-            grid[0].get<int64_t>(), grid[1].get<int64_t>(), grid[2].get<int64_t>(),
-            kernel["block"].get<int>(), size_text(kernel["shared"])));
+    const std::vector<int64_t> grid = kernel["grid"];
+    out += labelled(
+        "kernel", fmt::format("{}  grid {}, block {}, shared {}", text_of(kernel["name"]),
+                      join(grid, " x "), int64_t(kernel["block"]), size_text(kernel["shared"])));
   }
   for (const char* side : {"in", "out"}) {
-    for (const InspectJson& operand : op[side]) {
-      const InspectJson& picture = step["pictures"][operand["picture"].get<size_t>()];
-      out += labelled(side,
-          fmt::format("{:<20} {:<13} {:<20} {}", operand["name"].get<std::string>(),
-              operand["type"].get<std::string>(), place_text(operand, step), values_text(picture)));
-    }
+    for (const InspectJson& operand : op[side])
+      out += labelled(side, fmt::format("{:<20} {:<13} {:<20} {}", text_of(operand["name"]),
+                                text_of(operand["type"]), place_text(operand, step),
+                                values_text(step["pictures"][size_t(operand["picture"])])));
   }
   for (const InspectJson& arc : step["arcs"]) {
     if (arc["from"] == n)
-      out += labelled(
-          "keeps", fmt::format("{} until {} {}", size_text(arc["bytes"]), arc["to"].get<int>() + 1,
-                       op_title(step["ops"][arc["to"].get<size_t>()])));
+      out += labelled("keeps", cat(size_text(arc["bytes"]), " until ", int64_t(arc["to"]) + 1, " ",
+                                   op_title(step["ops"][size_t(arc["to"])])));
   }
   return out;
 }
 
-// What the arena holds when the loss is known.
-std::string loss_text(const InspectJson& step) {
-  const InspectJson* loss = nullptr;
-  size_t number = 0;
-  for (size_t n = 0; n < step["ops"].size(); ++n) {
-    if (step["ops"][n]["part"].get<std::string>().find("loss") == std::string::npos) continue;
-    loss = &step["ops"][n];
-    number = n + 1;
-  }
-  if (!loss) return "";
-  const int64_t arena = step["arena_bytes"];
-  const int64_t held = (*loss)["live"].get<int64_t>() - (*loss)["freed"].get<int64_t>();
-  return fmt::format("memory   when the loss is known (op {}) {} of the arena's {} are needed\n",
-      number, size_text(held), size_text(arena));
-}
-
 std::string step_text(const InspectJson& step) {
-  std::string out =
-      fmt::format("{}: {} launches, {:.3f} MFLOP, {} moved, arena {} ({} unshared)\n\n",
-          step["mode"].get<std::string>(), step["launches"].get<int64_t>(),
-          step["flops"].get<double>() / 1e6, size_text(step["bytes"]),
-          size_text(step["arena_bytes"]), size_text(step["unshared_bytes"]));
-  for (size_t n = 0; n < step["ops"].size(); ++n) out += op_text(step, n) + "\n";
-  return out + loss_text(step) + "\n";
+  std::string out = fmt::format("{}: {} launches, {}, {} moved, arena {} ({} unshared)\n\n",
+      text_of(step["mode"]), int64_t(step["launches"]), mflop_text(step["flops"]),
+      size_text(step["bytes"]), size_text(step["arena_bytes"]), size_text(step["unshared_bytes"]));
+  std::string memory;  // what the arena holds when the loss is known
+  for (size_t n = 0; n < step["ops"].size(); ++n) {
+    const InspectJson& op = step["ops"][n];
+    out += op_text(step, n) + "\n";
+    if (text_of(op["part"]).find("loss") != std::string::npos)
+      memory = fmt::format(
+          "memory   when the loss is known (op {}) {} of the arena's {} are needed\n", n + 1,
+          size_text(int64_t(op["live"]) - int64_t(op["freed"])), size_text(step["arena_bytes"]));
+  }
+  return out + memory + "\n";
 }
 
 }  // namespace
 
 std::string Inspection::text() const {
   const InspectJson all = InspectJson::parse(json_);
-  std::string out = fmt::format("{}   {}, {}\n\n", all["title"].get<std::string>(),
-      all["device"].get<std::string>(), count_of(all["threads"].get<int64_t>(), "thread"));
+  std::string out = cat(text_of(all["title"]), "   ", text_of(all["device"]), ", ",
+      count_of(all["threads"], "thread"), "\n\n");
   for (const InspectJson& step : all["steps"]) out += step_text(step);
   for (const InspectJson& miss : all["misses"]) {
-    out += fmt::format("miss     {}, rule {}: {}\n", miss["what"].get<std::string>(),
-        miss["rule"].get<std::string>(), miss["why"].get<std::string>());
-    if (miss["remedy"] != "")
-      out += fmt::format("         to fuse: {}\n", miss["remedy"].get<std::string>());
+    out += cat("miss     ", text_of(miss["what"]), ", rule ", text_of(miss["rule"]), ": ",
+        text_of(miss["why"]), "\n");
+    if (miss["remedy"] != "") out += cat("         to fuse: ", text_of(miss["remedy"]), "\n");
   }
   profiler::Grid updates({"<updated", "<shape", "length", "moved", "most"});
   for (const InspectJson& p : all["parameters"])

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -16,46 +17,37 @@ namespace {
 
 // Why no factor can be given across the two, or "".
 std::string unequal(const Profile& a, const Profile& b, bool same_work) {
-  const auto of_one = [](const Profile& p, const char* name) -> std::string {
-    if (!p.incomplete.empty()) return cat(name, " is INCOMPLETE: ", p.incomplete[0]);
-    if (p.device.type == Device::Type::simt)
+  for (const auto& [p, name] : {std::pair(&a, "A"), {&b, "B"}}) {
+    if (!p->incomplete.empty()) return cat(name, " is INCOMPLETE: ", p->incomplete[0]);
+    if (p->device.type == Device::Type::simt)
       return cat(name, " ran on the emulator, whose times mean nothing");
-    return "";
-  };
-  if (const std::string why = of_one(a, "A"); !why.empty()) return why;
-  if (const std::string why = of_one(b, "B"); !why.empty()) return why;
-  const auto differ = [](const char* what, const auto& x, const auto& y) {
-    return cat(what, " ", x, " and ", y);
-  };
-  if (a.device != b.device) return differ("device", a.device.str(), b.device.str());
-  if (same_work) return "";
-  if (a.workload.empty() || b.workload.empty()) {
+  }
+  if (a.device == b.device && same_work) return "";
+  if (a.device == b.device && (a.workload.empty() || b.workload.empty())) {
     const char* who = !a.workload.empty() ? "B does" : !b.workload.empty() ? "A does" : "they do";
     return cat(who, " not say what was run, so it may not be the same");
   }
-  if (a.workload != b.workload) return differ("workload", a.workload, b.workload);
-  if (a.batch != b.batch) return differ("batch", a.batch, b.batch);
-  if (a.dtype != b.dtype) return differ("dtype", a.dtype, b.dtype);
-  if (a.seed != b.seed) return differ("seed", a.seed, b.seed);
-  if (a.threads != b.threads) return differ("threads", a.threads, b.threads);
-  return "";
+  const auto facts_of = [](const Profile& p) {
+    return std::array{cat("device ", p.device.str()), cat("workload ", p.workload),
+        cat("batch ", p.batch), cat("dtype ", p.dtype), cat("seed ", p.seed),
+        cat("threads ", p.threads)};
+  };
+  const auto of_a = facts_of(a), of_b = facts_of(b);
+  const auto [x, y] = std::ranges::mismatch(of_a, of_b);
+  return x == of_a.end() ? "" : cat(*x, " and ", y->substr(y->find(' ') + 1));
 }
 
 // What is known of the run: a trace of PyTorch tells neither workload nor batch.
 std::string run_line(const char* name, const Profile& p) {
-  std::string out = cat(name, "  ", escaped(p.title));
-  const auto add = [&out](const std::string& what, bool known) {
-    if (known) out += "   " + escaped(what);
-  };
-  add(p.workload, !p.workload.empty());
-  add(cat("batch ", p.batch), p.batch > 0);
-  add(p.dtype, !p.dtype.empty());
-  add(p.device.str() + (p.threads > 0 ? ", " + count_of(p.threads, "thread") : ""), true);
-  add("seed " + p.seed, !p.seed.empty());
-  add("rules " + p.rules, p.mode == "fused");
-  add(count_of(int64_t(p.steps.size()), "step"), true);
-  for (const std::string& note : p.notes) out += cat("\n", name, ": ", escaped(note));
-  return out + "\n";
+  std::vector<std::string> facts{cat(name, "  ", p.title), p.workload,
+      p.batch > 0 ? cat("batch ", p.batch) : "", p.dtype,
+      p.device.str() + (p.threads > 0 ? ", " + count_of(p.threads, "thread") : ""),
+      p.seed.empty() ? "" : "seed " + p.seed, p.mode == "fused" ? "rules " + p.rules : "",
+      count_of(int64_t(p.steps.size()), "step")};
+  std::erase(facts, "");
+  std::string out = escaped(join(facts, "   ")) + "\n";
+  for (const std::string& note : p.notes) out += cat(name, ": ", escaped(note), "\n");
+  return out;
 }
 
 bool has_rounds(const Profile& p) {
@@ -70,11 +62,6 @@ std::vector<double> grouped(const Profile& p, const auto& samples, bool rounds) 
   std::vector<double> out;
   for (const auto& [round, times] : groups) out.push_back(median(times));
   return out;
-}
-
-std::vector<double> step_us(const Profile& p, bool clean, bool rounds) {
-  if (clean) return p.clean_us;
-  return grouped(p, p.step_ns(), rounds);
 }
 
 // The factor, or why there is none.
@@ -129,60 +116,52 @@ std::string names_of(const Profile& p, const std::vector<int>& rows, bool by_sha
 // Do the rows have equal calls and FLOPs in a step? What does less is faster by what it no longer
 // does. Where other ops stand for the same, their numbers say nothing.
 bool is_equal_work(const Profile& a, const Profile& b, const JoinedRows& rows) {
-  const auto names = [](const Profile& p, const std::vector<int>& which) {
-    std::set<std::string_view> out;
-    for (const int i : which) out.insert(p.rows[i].name);
-    return out;
-  };
-  if (names(a, rows.a) != names(b, rows.b)) return true;
-  const auto sum = [](const Profile& p, const std::vector<int>& which) {
-    std::pair<int64_t, int64_t> out;
-    for (const int i : which) {
-      out.first += p.rows[i].calls;
-      out.second += p.rows[i].cost.flops;
+  struct Work {
+    std::set<std::string_view> names;
+    int64_t calls = 0, flops = 0;
+  } work[2];
+  for (const int side : {0, 1}) {
+    for (const int i : side == 0 ? rows.a : rows.b) {
+      const Row& row = (side == 0 ? a : b).rows[i];
+      work[side].names.insert(row.name);
+      work[side].calls += row.calls;
+      work[side].flops += row.cost.flops;
     }
-    return out;
-  };
-  const auto [a_calls, a_flops] = sum(a, rows.a);
-  const auto [b_calls, b_flops] = sum(b, rows.b);
+  }
   const auto in_a = int64_t(a.steps.size()), in_b = int64_t(b.steps.size());
-  return a_calls * in_b == b_calls * in_a && a_flops * in_b == b_flops * in_a;
+  const auto& [of_a, of_b] = work;
+  return of_a.names != of_b.names ||
+         (of_a.calls * in_b == of_b.calls * in_a && of_a.flops * in_b == of_b.flops * in_a);
 }
 
 // The unattributed rows of one side by name, the longest first.
 std::string rest_line(const char* name, const Profile& p, const std::vector<int>& rows) {
   constexpr size_t kShown = 8;
-  if (rows.empty()) return "";
-  std::map<std::string, std::vector<int>> by_name;
-  for (const int i : rows) by_name[p.rows[i].name].push_back(i);
+  std::map<std::string, double> us;
+  for (const int i : rows) us[p.rows[i].name] += typical_us(p, {i});
   std::vector<std::pair<double, std::string>> times;
-  for (const auto& [of, all] : by_name) times.emplace_back(median(times_of(p, all, false)), of);
+  for (const auto& [of, time] : us) times.emplace_back(time, of);
   std::ranges::stable_sort(times, std::ranges::greater{}, &std::pair<double, std::string>::first);
   std::vector<std::string> shown;
-  for (size_t i = 0; i < std::min(times.size(), kShown); ++i)
-    shown.push_back(cat(escaped(times[i].second), " ", time_text(times[i].first)));
-  if (times.size() > kShown) shown.push_back(cat(times.size() - kShown, " more"));
-  return fmt::format("only {}: {}\n", name, join(shown));
-}
-
-// What a profile counts at all: a trace of PyTorch knows no bytes, one of a CPU no launches.
-struct Counted {
-  bool launches, bytes;
-};
-Counted counted_in(const Profile& p) {
-  const auto any = [&p](auto&& has) { return std::ranges::any_of(p.rows, has); };
-  return {any([](const Row& row) { return row.launches > 0; }),
-      any([](const Row& row) { return row.cost.bytes() > 0; })};
+  for (const auto& [time, of] : times) shown.push_back(cat(escaped(of), " ", time_text(time)));
+  if (shown.size() > kShown) {
+    shown.resize(kShown);
+    shown.push_back(cat(times.size() - kShown, " more"));
+  }
+  return shown.empty() ? "" : cat("only ", name, ": ", join(shown), "\n");
 }
 
 ComparisonTable table_of(const Profile& a, const Profile& b, const std::vector<JoinedRows>& joined,
     bool rounds, bool by_shape, bool factors) {
-  const Counted in_a = counted_in(a), in_b = counted_in(b);
+  // What a profile counts at all: a trace of PyTorch knows no bytes, one of a CPU no launches.
+  const auto any = [](const Profile& p, auto&& has) { return std::ranges::any_of(p.rows, has); };
+  const auto launches = [](const Row& row) { return row.launches > 0; };
+  const auto bytes = [](const Row& row) { return row.cost.bytes() > 0; };
   const auto mark_unknown = [&](ComparedRow& row, bool has_a, bool has_b) {
-    if (!has_a || !in_a.launches) row.eager_launches = -1;
-    if (!has_b || !in_b.launches) row.fused_launches = -1;
-    if (!has_a || !in_a.bytes) row.eager_bytes = -1;
-    if (!has_b || !in_b.bytes) row.fused_bytes = -1;
+    if (!has_a || !any(a, launches)) row.eager_launches = -1;
+    if (!has_b || !any(b, launches)) row.fused_launches = -1;
+    if (!has_a || !any(a, bytes)) row.eager_bytes = -1;
+    if (!has_b || !any(b, bytes)) row.fused_bytes = -1;
   };
   ComparisonTable table{.names = "Row of B <- of A", .times = "us, self", .ratio = "A / B"};
   mark_unknown(table.total, true, true);
@@ -208,7 +187,8 @@ std::string diff(const Profile& a, const Profile& b, const DiffOptions& options)
   const std::string reason = unequal(a, b, options.same_work);
   const bool rounds = has_rounds(a) && has_rounds(b);
   const bool clean = !a.clean_us.empty() && !b.clean_us.empty();
-  const std::vector<double> before = step_us(a, clean, rounds), after = step_us(b, clean, rounds);
+  const std::vector<double> before = clean ? a.clean_us : grouped(a, a.step_ns(), rounds),
+                            after = clean ? b.clean_us : grouped(b, b.step_ns(), rounds);
   std::string out = run_line("A", a) + run_line("B", b);
   out += fmt::format("{} step {} us, {}\n", clean ? "clean" : "profiled",
       cat(time_text(median(before)), " -> ", time_text(median(after))),

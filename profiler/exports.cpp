@@ -31,31 +31,21 @@ std::string packed(const std::string& text) {
   // + 16: with a gzip header, which has no time in it.
   int code =
       deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
   // In pieces: zlib counts a call's bytes in 32 bits, and a trace may have more.
   constexpr size_t kPiece = size_t{1} << 20;
-  std::string out, piece(deflateBound(&stream, kPiece), '\0');
-  for (size_t at = 0; code == Z_OK; at += kPiece) {
-    const bool last = at + kPiece >= text.size();
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data() + at));
-    stream.avail_in = static_cast<uInt>(last ? text.size() - at : kPiece);
-    do {
-      stream.next_out = reinterpret_cast<Bytef*>(piece.data());
-      stream.avail_out = static_cast<uInt>(piece.size());
-      code = deflate(&stream, last ? Z_FINISH : Z_NO_FLUSH);
-      out.append(piece, 0, piece.size() - stream.avail_out);
-    } while (code == Z_OK && (last || stream.avail_in > 0));
+  while (code == Z_OK) {
+    const size_t rest = text.size() - stream.total_in;
+    stream.avail_in = uInt(std::min(rest, kPiece));
+    stream.avail_out = uInt(std::min(out.size() - stream.total_out, 2 * kPiece));
+    code = deflate(&stream, rest > kPiece ? Z_NO_FLUSH : Z_FINISH);
   }
   deflateEnd(&stream);
   SINTER_ASSERT(code == Z_STREAM_END, "zlib gave ", code);
+  out.resize(stream.total_out);
   return out;
-}
-
-Json page_json(const StepCalls& calls) {
-  Json slices = Json::array();
-  for (const StepCalls::Slice& s : calls.slices)
-    slices.push_back({s.lane, s.depth, s.t0, s.ns, s.name, s.kernel});
-  return {{"step", calls.step}, {"ns", calls.ns}, {"end", calls.end}, {"lanes", calls.lanes},
-      {"slices", std::move(slices)}, {"left_out", calls.left_out}};
 }
 
 Json parsed(const std::string& json) { return json.empty() ? Json() : Json::parse(json); }
@@ -77,12 +67,7 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
   for (const std::string_view word : parts_of(text, ",")) {
     SINTER_CHECK(!word.empty(), usage,
         cat(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
-    if (std::ranges::find(kFormats, word) == std::end(kFormats)) {
-      const std::string nearest = nearest_word(word, kFormats);
-      throw Error(Error::Kind::usage,
-          fmt::format("{}: unknown format: {}{}; allowed {}", what, escaped(word),
-              nearest.empty() ? "" : "; nearest is " + nearest, join(kFormats)));
-    }
+    check_known(what + ": unknown format", word, kFormats);
     SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage,
         cat(what, " names ", word, " twice: ", escaped(text)));
     out.emplace_back(word);
@@ -90,22 +75,52 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
   return out;
 }
 
+std::string to_json(const Profile& profile) { return json_text(profile, 1) + "\n"; }
+
+Profile read_profile(const std::string& text, const std::string& file) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Error::Kind::data,
+        cat("profile: not a profile: ", escaped(file), "; ", escaped(why)),
+        "a profile is the .json file that a profiled run wrote");
+  };
+  const Json json = Json::parse(text, nullptr, false), schema = Json(Profile{})["schema"];
+  if (!json.is_object() || !json.contains("schema")) refuse("no JSON object with a schema");
+  if (json["schema"] != schema)
+    refuse(cat("its schema is ", json_text(json["schema"]), ", wanted ", json_text(schema)));
+  Profile profile;
+  try {
+    read_json(json, profile, "profile");
+  } catch (const Error& e) {
+    refuse(e.message());
+  }
+  if (profile.steps.empty()) refuse("it has no steps");
+  for (Row& row : profile.rows) {
+    if (!row.samples.empty() && row.samples.size() != profile.steps.size())
+      refuse(cat("row ", row.name, " has ", row.samples.size(), " samples of ",
+          profile.steps.size(), " steps"));
+    row.typical_ns = typical(row.samples);
+  }
+  return profile;
+}
+
 std::string html_report(const HtmlParts& parts) {
   Json data = {{"title", parts.title}, {"command", parts.command}, {"profiles", Json::array()},
-      {"folded", Json::array()}, {"timelines", Json::array()}, {"comparison", Json()},
-      {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)},
+      {"tables", Json::array()}, {"folded", Json::array()}, {"timelines", Json::array()},
+      {"comparison", Json()}, {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)},
       {"names", Json::object()}};  // of kernels, read aloud
   if (parts.comparison) data["comparison"] = *parts.comparison;
   for (const Report& report : parts.reports) {
     const Profile profile = profile_of(report, parts.run);
     data["profiles"].push_back(profile);
+    data["tables"].push_back(
+        table_cells(profile, {.row_limit = -1, .columns = "memory,footprint"}));
     for (const KernelSum& kernel : profile.kernels) {
       if (const auto read = read_kernel_name(kernel.name))
         data["names"][kernel.name] = read->text();
     }
     if (report.device.type == Device::Type::simt) continue;  // its times mean nothing
     data["folded"].push_back(folded_stacks(report));
-    data["timelines"].push_back(page_json(report.typical_step()));
+    data["timelines"].push_back(report.typical_step());
   }
   return fill_page(report_page, json_text(data));
 }
@@ -157,9 +172,8 @@ void write_trace(const std::string& base, const std::string& text) {
   write_file(base + kTraceEnding, packed(text));
 }
 
-std::vector<std::string> Exports::write(std::span<const Report> reports, const RunFacts& run,
-    const std::string& table, const Comparison* comparison, const std::string& opened) const {
-  std::vector<std::string> said;
+void Exports::write(std::span<const Report> reports, const RunFacts& run, const std::string& table,
+    const Comparison* comparison, const std::string& opened) const {
   if (has("table")) write_file(base + ".txt", table);
   for (const Report& report : reports) {
     const std::string name = base + (pair ? &report == reports.data() ? "_eager" : "_fused" : "");
@@ -167,11 +181,7 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
     if (has("json")) write_file(name + ".json", to_json(profile));
     if (has("stacks")) write_file(name + ".folded", folded_stacks(report));
   }
-  if (has("trace")) {
-    const ChromeTrace trace = chrome_trace(reports);
-    if (!trace.text.empty()) write_trace(base, trace.text);
-    if (!trace.note.empty()) said.push_back(trace.note);
-  }
+  if (has("trace")) write_trace(base, chrome_trace(reports));
   if (has("html")) {
     write_file(base + ".html",
         html_report({.title = (run.workload.empty() ? "sinter" : run.workload) +
@@ -182,7 +192,6 @@ std::vector<std::string> Exports::write(std::span<const Report> reports, const R
             .comparison = comparison,
             .opened = opened}));
   }
-  return said;
 }
 
 }  // namespace sinter::profiler

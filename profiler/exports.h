@@ -35,11 +35,9 @@ struct Exports {
   bool has(std::string_view format) const;
   std::vector<std::string> files() const;
   void check(bool force) const;  // check_writable() of each, before the run
-  // Writes files(); returns what is to be said: what the trace left out. `table` is the text of
-  // .txt; `opened` as of HtmlParts.
-  std::vector<std::string> write(std::span<const Report> reports, const RunFacts& run,
-      const std::string& table, const Comparison* comparison = nullptr,
-      const std::string& opened = "") const;
+  // Writes files(). `table` is the text of .txt; `opened` as of HtmlParts.
+  void write(std::span<const Report> reports, const RunFacts& run, const std::string& table,
+      const Comparison* comparison = nullptr, const std::string& opened = "") const;
 };
 
 // Throws usage, beginning with `what`, where `file` cannot be written: its folder is not there or

@@ -41,6 +41,7 @@ class Grid {
     add(std::move(titles));
   }
   void add(std::vector<std::string> cells) { lines_.push_back(std::move(cells)); }
+  const std::vector<std::vector<std::string>>& lines() const { return lines_; }  // titles first
   std::string text() const {
     const std::vector<size_t> all = widths();
     std::string out;

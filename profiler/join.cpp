@@ -78,145 +78,116 @@ std::vector<JoinedRows> join_by_origin(const Profile& a, const Profile& b) {
   return out;
 }
 
-// Groups of rows, of which each step merges those that it finds to stand for the same.
-class JoinByName {
- public:
-  JoinByName(const Profile& a, const Profile& b, bool by_shape) : a_(a), b_(b) {
-    group_names(by_shape);
-    merge_words();
-    merge_tokens(b_, &JoinedRows::b, &JoinedRows::a);
-    merge_tokens(a_, &JoinedRows::a, &JoinedRows::b);
-  }
+using Keys = std::map<std::string, std::set<std::string>>;
 
-  std::vector<JoinedRows> result() {
-    JoinedRows rest{.attributed = false};
-    for (const JoinedRows& rows : groups_) {
-      if (!rows.a.empty() && !rows.b.empty()) continue;
-      rest.a.insert(rest.a.end(), rows.a.begin(), rows.a.end());
-      rest.b.insert(rest.b.end(), rows.b.begin(), rows.b.end());
-    }
-    std::erase_if(groups_, [](const JoinedRows& r) { return r.a.empty() || r.b.empty(); });
-    if (!rest.a.empty() || !rest.b.empty()) groups_.push_back(std::move(rest));
-    for (JoinedRows& rows : groups_) {
-      std::ranges::sort(rows.a);
-      std::ranges::sort(rows.b);
-    }
-    return std::move(groups_);
-  }
-
- private:
-  using Side = std::vector<int> JoinedRows::*;
-
-  void group_names(bool by_shape) {
-    std::map<std::string, std::set<std::string>> shapes[2];
-    std::map<std::string, size_t> index;
-    const auto each = [](const Profile& p, auto&& f) {
-      for (size_t i = 0; i < p.rows.size(); ++i) {
-        if (p.rows[i].kind == ScopeKind::op) f(p.rows[i], int(i));
-      }
-    };
-    each(a_, [&](const Row& row, int) { shapes[0][row.name].insert(row.shapes); });
-    each(b_, [&](const Row& row, int) { shapes[1][row.name].insert(row.shapes); });
-    const auto add_to = [&](Side side) {
-      return [&, side](const Row& row, int i) {
-        // Where one side has a shape that the other lacks, all are one group.
-        const bool apart = by_shape && shapes[0][row.name] == shapes[1][row.name];
-        const auto [at, is_new] =
-            index.try_emplace(apart ? row.name + "\n" + row.shapes : row.name, groups_.size());
-        if (is_new) groups_.emplace_back();
-        (groups_[at->second].*side).push_back(i);
-      };
-    };
-    each(a_, add_to(&JoinedRows::a));
-    each(b_, add_to(&JoinedRows::b));
-    for (size_t g = 0; g < groups_.size(); ++g) into_.push_back(g);
-  }
-
-  // Where an op has another name on each side. One that has a partner already takes in what is
-  // alone, if it is the only one.
-  void merge_words() {
-    std::map<std::string, std::vector<size_t>> of_word;
-    for (size_t g = 0; g < groups_.size(); ++g) of_word[word_of(name_of(g))].push_back(g);
-    for (const auto& [word, all] : of_word) {
-      std::vector<size_t> alone, paired;
-      bool in_a = false, in_b = false;
-      for (const size_t g : all) {
-        const bool has_a = !groups_[g].a.empty(), has_b = !groups_[g].b.empty();
-        (has_a && has_b ? paired : alone).push_back(g);
-        in_a = in_a || !has_b;
-        in_b = in_b || !has_a;
-      }
-      if (!(in_a && in_b) && paired.size() != 1) continue;
-      const size_t to = in_a && in_b ? alone[0] : paired[0];
-      for (const size_t g : alone) merge(to, g);
+// The ops that a fused one says it is made of, as far as they are known: of a kernel's name the
+// longest runs of words that are one.
+std::vector<std::string> ops_in(const Row& row, const Keys& known) {
+  std::vector<std::string> out;
+  const auto take = [&](const std::string& op) {
+    if (known.contains(op)) out.push_back(op);
+    return known.contains(op);
+  };
+  for (const std::string_view kinds : parts_of(row.made_of, " + ")) {
+    for (std::string_view op : parts_of(kinds, ", ")) {
+      op = op.substr(0, op.find(" x"));
+      if (!take(std::string(op))) take(word_of(op));
     }
   }
+  const std::vector<std::string_view> words = words_of(tokens_of(row.name));
+  for (size_t at = 0; at < words.size();) {
+    size_t run = std::min<size_t>(words.size() - at, 8);
+    const auto text = [&] { return join(std::span(words).subspan(at, run), "_"); };
+    while (run > 0 && !take(word_of(text()))) --run;
+    at += std::max<size_t>(run, 1);
+  }
+  return out;
+}
 
-  // Fused kernels of one side that are alone, to the ops of the other that they are named after.
-  void merge_tokens(const Profile& p, Side mine, Side other) {
-    std::map<std::string, std::vector<size_t>> ops;  // by name, and by our word
-    for (size_t g = 0; g < groups_.size(); ++g) {
-      if ((groups_[g].*other).empty() || !tokens_of(name_of(g)).empty()) continue;
-      for (const std::string& name : std::set{name_of(g), word_of(name_of(g))})
-        ops[name].push_back(g);
+// Each row has a key, and rows of one key stand for the same: the name, where both sides have it,
+// else our word for it. A fused kernel that is alone makes one key of those of its ops.
+std::vector<JoinedRows> join_by_name(const Profile& a, const Profile& b, bool by_shape) {
+  const Profile* const sides[] = {&a, &b};
+  Keys shapes[2];  // of each name
+  const auto each = [&](int side, auto&& f) {
+    for (size_t i = 0; i < sides[side]->rows.size(); ++i) {
+      if (sides[side]->rows[i].kind == ScopeKind::op) f(sides[side]->rows[i], int(i));
     }
-    const size_t count = groups_.size();
-    for (size_t g = 0; g < count; ++g) {
-      if ((groups_[g].*mine).empty() || !(groups_[g].*other).empty()) continue;
-      for (const std::string& op : ops_in(p.rows[(groups_[g].*mine)[0]], ops)) {
-        for (const size_t of_op : ops.at(op)) merge(root(of_op), root(g));
+  };
+  for (const int side : {0, 1})
+    each(side, [&](const Row& row, int) { shapes[side][row.name].insert(row.shapes); });
+
+  struct Word {
+    bool alone[2] = {};            // has one side names of it that the other lacks?
+    std::set<std::string> paired;  // names of it that both have
+  };
+  std::map<std::string, Word> words;
+  for (const int side : {0, 1}) {
+    for (const auto& [name, of] : shapes[side]) {
+      Word& word = words[word_of(name)];
+      if (shapes[1 - side].contains(name)) {
+        word.paired.insert(name);
+      } else {
+        word.alone[side] = true;
       }
     }
   }
+  const auto key_of = [&](const Row& row) {
+    const auto in_a = shapes[0].find(row.name), in_b = shapes[1].find(row.name);
+    if (in_a != shapes[0].end() && in_b != shapes[1].end()) {
+      // Where one side has a shape that the other lacks, all are one.
+      return by_shape && in_a->second == in_b->second ? row.name + "\n" + row.shapes : row.name;
+    }
+    const Word& word = words.at(word_of(row.name));
+    if (word.alone[0] && word.alone[1]) return "\n" + word_of(row.name);
+    // What is alone goes to the one that has a partner already, if there is only one.
+    return word.paired.size() == 1 ? *word.paired.begin() : row.name;
+  };
 
-  // The ops that a fused one says it is made of, as far as they are known: of a kernel's name the
-  // longest runs of words that are one.
-  static std::vector<std::string> ops_in(
-      const Row& row, const std::map<std::string, std::vector<size_t>>& known) {
-    std::vector<std::string> out;
-    const auto take = [&](const std::string& op) {
-      if (known.contains(op)) out.push_back(op);
-      return known.contains(op);
-    };
-    for (const std::string_view kinds : parts_of(row.made_of, " + ")) {
-      for (std::string_view op : parts_of(kinds, ", ")) {
-        op = op.substr(0, op.find(" x"));
-        if (!take(std::string(op))) take(word_of(op));
+  std::map<std::string, std::string> into;           // the key that took this one in
+  std::map<std::string, std::array<bool, 2>> found;  // which sides have rows of a key
+  const auto root = [&](std::string key) {
+    while (into.contains(key)) key = into[key];
+    return key;
+  };
+  for (const int side : {0, 1})
+    each(side, [&](const Row& row, int) { found[key_of(row)][side] = true; });
+  for (const int side : {1, 0}) {
+    Keys ops;  // of the other side
+    each(1 - side, [&](const Row& row, int) {
+      if (!tokens_of(row.name).empty()) return;
+      for (const std::string& name : {row.name, word_of(row.name)}) ops[name].insert(key_of(row));
+    });
+    each(side, [&](const Row& row, int) {
+      const std::string mine = root(key_of(row));
+      if (found[mine][1 - side]) return;
+      for (const std::string& op : ops_in(row, ops)) {
+        for (const std::string& key : ops.at(op)) {
+          const std::string from = root(key), to = root(mine);
+          if (from == to) continue;
+          into[from] = to;
+          for (const int s : {0, 1}) found[to][s] = found[to][s] || found[from][s];
+        }
       }
-    }
-    const std::vector<std::string_view> words = words_of(tokens_of(row.name));
-    for (size_t at = 0; at < words.size();) {
-      size_t run = std::min<size_t>(words.size() - at, 8);
-      const auto text = [&] { return join(std::span(words).subspan(at, run), "_"); };
-      while (run > 0 && !take(word_of(text()))) --run;
-      at += std::max<size_t>(run, 1);
-    }
-    return out;
+    });
   }
 
-  const std::string& name_of(size_t g) const {
-    const JoinedRows& rows = groups_[root(g)];
-    return rows.a.empty() ? b_.rows[rows.b[0]].name : a_.rows[rows.a[0]].name;
+  std::vector<JoinedRows> out;
+  std::map<std::string, size_t> index;
+  JoinedRows rest{.attributed = false};
+  for (const int side : {0, 1}) {
+    each(side, [&](const Row& row, int i) {
+      const std::string key = root(key_of(row));
+      const bool paired = found[key][0] && found[key][1];
+      const auto [at, is_new] = index.try_emplace(paired ? key : "", out.size());
+      if (paired && is_new) out.emplace_back();
+      JoinedRows& rows = paired ? out[at->second] : rest;
+      (side == 0 ? rows.a : rows.b).push_back(i);
+    });
   }
-  size_t root(size_t g) const {
-    while (into_[g] != g) g = into_[g];
-    return g;
-  }
-  void merge(size_t x, size_t y) {
-    const size_t to = std::min(x, y), from = std::max(x, y);
-    if (to == from) return;
-    for (const Side side : {&JoinedRows::a, &JoinedRows::b}) {
-      std::vector<int>& rows = groups_[to].*side;
-      rows.insert(rows.end(), (groups_[from].*side).begin(), (groups_[from].*side).end());
-      (groups_[from].*side).clear();
-    }
-    into_[from] = to;
-  }
-
-  const Profile &a_, &b_;
-  std::vector<JoinedRows> groups_;
-  std::vector<size_t> into_;  // the group that took this one in, or itself
-};
+  if (!rest.a.empty() || !rest.b.empty()) out.push_back(std::move(rest));
+  return out;
+}
 
 int64_t of_a_step(int64_t sum, const Profile& p) {
   return std::llround(double(sum) / double(std::max<size_t>(p.steps.size(), 1)));
@@ -227,7 +198,7 @@ int64_t of_a_step(int64_t sum, const Profile& p) {
 std::vector<JoinedRows> join_rows(const Profile& a, const Profile& b, bool by_shape) {
   const bool origins =
       std::ranges::any_of(b.rows, [](const Row& row) { return !row.origin.empty(); });
-  return origins ? join_by_origin(a, b) : JoinByName(a, b, by_shape).result();
+  return origins ? join_by_origin(a, b) : join_by_name(a, b, by_shape);
 }
 
 void ComparedRow::add_counts(const Profile& a, const Profile& b, const JoinedRows& rows) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "core/error.h"
 #include "core/numbers.h"
@@ -87,6 +86,15 @@ std::vector<double> Measurement::step_ns() const {
   return ns;
 }
 
+std::vector<std::span<const StepSample>> Measurement::windows() const {
+  std::vector<std::span<const StepSample>> out;
+  for (const StepSample& step : steps) {
+    if (out.empty() || out.back().front().window != step.window) out.emplace_back(&step, 0);
+    out.back() = {out.back().data(), out.back().size() + 1};
+  }
+  return out;
+}
+
 double Measurement::profiler_us() const {
   std::vector<double> us;
   for (const StepSample& step : steps) us.push_back(double(step.profiler_ns) / 1e3);
@@ -107,20 +115,12 @@ int64_t Measurement::drain_ns() const {
 
 double Measurement::distortion() const {
   if (device.type == Device::Type::simt) return NAN;
-  struct Window {
-    double drain = 0, steps = 0;
-  };
-  std::map<int64_t, Window> windows;
-  for (const StepSample& step : steps) {
-    Window& window = windows[step.window];
-    window.drain += double(step.drain_ns);
-    ++window.steps;
-  }
   std::vector<double> us;
-  for (const StepSample& step : steps) {
-    const Window& window = windows[step.window];
-    us.push_back(
-        (double(step.ns()) + window.drain / window.steps) * 1e-3 - double(step.profiler_ns) / 1e3);
+  for (const std::span<const StepSample> window : windows()) {
+    double drain = 0;
+    for (const StepSample& step : window) drain += double(step.drain_ns) / double(window.size());
+    for (const StepSample& step : window)
+      us.push_back((double(step.ns()) + drain - double(step.profiler_ns)) * 1e-3);
   }
   return profiler::distortion(us, clean_us);
 }
@@ -167,33 +167,7 @@ Ceiling Measurement::ceiling() const {
       .spread = roofs->spread};
 }
 
-StepVerdict Report::verdict() const {
-  const bool cpu = device == kCpu;
-  StepFacts f{.incomplete = !incomplete.empty(),
-      .emulated = device.type == Device::Type::simt,
-      .on_cpu = cpu,
-      .busy = busy(),
-      .has_roofs = ceiling().known()};
-  if (cpu) {
-    f.window_ns = median(step_ns()) * double(steps.size());
-  } else {
-    const Timeline t = timeline();
-    f.window_ns = double(t.window_ns);
-    f.data_ns = double(t.data_ns);
-    f.host_ns = double(t.host_ns);
-    f.busy_ns = double(t.busy_ns);
-  }
-  for (const Row& row : rows().rows) {
-    if (cpu && row.kind == ScopeKind::data) f.data_ns += row.typical_total_ns;
-    if (row.kind != ScopeKind::op) continue;
-    if (cpu && row.launches > 0) f.host_ns += row.typical_ns - row.typical_kernel_ns;
-    f.self_ns += row.typical_ns;
-    if (row.verdict.code == RowCode::compute_bound) f.compute_ns += row.typical_ns;
-    if (row.verdict.code == RowCode::memory_bound) f.memory_ns += row.typical_ns;
-    if (row.verdict.code == RowCode::latency_bound) f.latency_ns += row.typical_ns;
-  }
-  return step_verdict(f);
-}
+StepVerdict Report::verdict() const { return profile().verdict; }
 
 Profile Report::profile(bool by_shape, int by_module) const {
   Profile out;
@@ -203,17 +177,21 @@ Profile Report::profile(bool by_shape, int by_module) const {
   out.ops_ns = found.ops_ns;
   out.memory = found.memory;
   out.arena = found.arena;
-  out.verdict = verdict();
   if (const Ceiling used = ceiling(); used.known()) out.roofline = used;
   if (const Timeline t = timeline(); t.known || t.estimated) out.idle = t;
   MemoryPeak peak = memory_peak();
   out.memory_peak = peak.bytes;
   out.memory_peak_op = std::move(peak.op);
   add_launches(*this, out);
-  if (candidates && !candidates->empty() && busy().empty()) {
-    std::string& advice = out.verdict.advice;
-    advice +=
-        (advice.empty() ? "" : "; ") + candidates->front().text(out.roofline.value_or(Ceiling{}));
+  if (by_shape || by_module > 0) {
+    out.verdict = verdict();  // of the rows as they are
+  } else {
+    out.verdict = step_verdict(out);
+    if (candidates && !candidates->empty() && busy().empty()) {
+      std::string& advice = out.verdict.advice;
+      advice +=
+          (advice.empty() ? "" : "; ") + candidates->front().text(out.roofline.value_or(Ceiling{}));
+    }
   }
   if (device.type == Device::Type::simt) forget_times(out);
   mark_rows(out);

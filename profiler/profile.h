@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -191,6 +192,8 @@ struct Measurement : RunFacts {
   // Index in steps, or -1 if the step is not an active one.
   int64_t step_index(uint32_t number) const;
   std::vector<double> step_ns() const;
+  // Steps that follow each other without a pause.
+  std::vector<std::span<const StepSample>> windows() const;
   double launches_per_step() const;
   int64_t drain_ns() const;    // of all steps
   double profiler_us() const;  // of the median step
@@ -229,6 +232,11 @@ struct Profile : Measurement {
       clean_us, incomplete, notes, steps, rows, kernels)
 };
 
+// Throws usage unless the word is known: "table: unknown columns: memry; nearest is memory; allowed
+// memory, footprint".
+void check_known(
+    const std::string& what, std::string_view word, std::span<const std::string_view> known);
+
 // What `columns` may hold: MemoryUse, and the footprint of a row's longest kernel, occupancy.h.
 inline constexpr std::string_view kMoreColumns[] = {"memory", "footprint"};
 
@@ -251,6 +259,9 @@ void check(const TableOptions& options);
 // The grouping is the profile's own: Report::table() asks for what the options name.
 // REQUIRES: steps is not empty. Error (usage): as check().
 std::string table(const Profile& profile, const TableOptions& options = {});
+// Its rows as cells, for a page: the titles, then a list for each row.
+std::vector<std::vector<std::string>> table_cells(
+    const Profile& profile, const TableOptions& options = {});
 
 // sinter.profile/1, the object of --profile=json, and back. Error (data) where the text is no
 // profile; `file` is for the message.

@@ -215,6 +215,10 @@ bool Report::counts(const Trace& trace, const MemorySample& sample) const {
 }
 
 void Report::append(Report other) {
+  if (steps.empty()) {
+    *this = std::move(other);
+    return;
+  }
   // The other's steps, rounds and windows are numbered behind ours.
   const int64_t shift = steps.back().number + 1 - other.steps.front().number;
   const int64_t round = steps.back().round + 1;

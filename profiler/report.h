@@ -83,11 +83,13 @@ struct StepCalls {
     int lane, depth;
     int64_t t0, ns;            // t0: since the step began
     std::string name, kernel;  // kernel: what a device ran for it, ""
+    SINTER_FIELD_LIST(lane, depth, t0, ns, name, kernel)
   };
   int64_t step = 0, ns = 0, end = 0;  // its number, its time, and when its last call is over
   std::vector<std::string> lanes{};   // "host", "device"
   std::vector<Slice> slices{};
   int64_t left_out = 0;  // calls too short to be seen in a picture of them all
+  SINTER_FIELD_LIST(step, ns, end, lanes, slices, left_out)
 };
 
 struct Report : Measurement {
@@ -114,7 +116,7 @@ struct Report : Measurement {
   // Counts launches into the steps, and finds what makes the report incomplete or leaves its
   // statistics. Called once, by finish().
   void evaluate();
-  // The windows of another report of the same work follow: one round more.
+  // The windows of another report of the same work follow: one round more. An empty one becomes it.
   void append(Report other);
   // Ended in the step in which it began, and that is an active one. Only such records enter the
   // statistics.

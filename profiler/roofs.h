@@ -30,12 +30,11 @@ struct Roofs {
   // Median over best run, less one, of the kind where it is largest; 0: not known
   double spread = 0;
   double others_cores = 0;  // that other programs kept busy meanwhile
-  double beaten = 0;        // how often a later run was faster, so that they were measured again
   // Measured beside so much other work that they may be far too low: never kept
   bool loaded = false;
   // Of the file, and of `mnist calibrate --json`.
   SINTER_FIELD_LIST(key, f32_gflops, bf16_gflops, cache_gbs, dram_gbs, cache_bytes, op_ns, floor_ns,
-      node_gap_ns, scope_ns, event_ns, spread, others_cores, beaten)
+      node_gap_ns, scope_ns, event_ns, spread, others_cores)
 };
 
 // What roofs of this device are filed under, now.

@@ -74,7 +74,7 @@ class Gatherer {
         if (row.typical_ns > 0 && row.untimed == 0 && row.cost != Cost{})
           row.roof = ceiling.share(row.cost, row.typical_ns);
       }
-      if (row.kind == ScopeKind::op) row.verdict = verdict(row, ceiling, busy);
+      if (row.kind == ScopeKind::op) row.verdict = row_verdict(row, report_, ceiling, busy);
     }
     for (const auto& [pair, ns] : child_ns_) {
       Row& row = out_.rows[pair.first];
@@ -112,33 +112,38 @@ class Gatherer {
     return own;
   }
 
-  void add(const Trace& trace, int32_t i, const Own& own) {
-    const Record& r = trace.records[i];
-    const int row_index = row_of(r);
-    row_of_[i] = row_index;
-    Row& row = out_.rows[row_index];
-    const int64_t step = report_.step_index(r.step);
-    const int64_t total = r.t1 - r.t0;
+  // A call of a row, for itself.
+  void add_call(
+      int index, int64_t step, const Own& own, const Cost& cost, const MemoryUse& memory) {
+    Row& row = out_.rows[index];
     ++row.calls;
     row.launches += own.launches;
-    row.cost += r.info.cost;
-    row.memory += memory_[&trace - report_.traces.data()][i];
+    row.cost += cost;
+    row.memory += memory;
     row.self_ns += own.self_ns;
     row.kernel_ns += own.kernel_ns;
     row.device_ns += own.device_ns;
     row.untimed += own.untimed;
     row.unproved += own.unproved;
     row.samples[step] += report_.device == kCpu ? own.self_ns : own.device_ns;
-    steps_of_[row_index].kernel[step] += own.kernel_ns;
-    if (!inside_own_row(trace, i)) {
-      row.total_ns += total;
-      if (report_.device == kCpu) steps_of_[row_index].total[step] += total;
-    }
+    steps_of_[index].kernel[step] += own.kernel_ns;
+  }
+  void add_host_total(int index, int64_t step, int64_t ns) {
+    out_.rows[index].total_ns += ns;
+    if (report_.device == kCpu) steps_of_[index].total[step] += ns;
+  }
+
+  void add(const Trace& trace, int32_t i, const Own& own) {
+    const Record& r = trace.records[i];
+    const int index = row_of_[i] = row_of(r);
+    const int64_t step = report_.step_index(r.step), total = r.t1 - r.t0;
+    add_call(index, step, own, r.info.cost, memory_[&trace - report_.traces.data()][i]);
+    if (!inside_own_row(trace, i)) add_host_total(index, step, total);
     add_device_total(trace, i, own.device_ns, step);
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
-    if (above >= 0 && above != row_index) child_ns_[{above, row_index}] += total;
-    if (row.kind == ScopeKind::op) {
-      out_.calls.push_back({0, row_index, step, own.self_ns, own.device_ns});
+    if (above >= 0 && above != index) child_ns_[{above, index}] += total;
+    if (out_.rows[index].kind == ScopeKind::op) {
+      out_.calls.push_back({0, index, step, own.self_ns, own.device_ns});
       if (trace.steps_here) out_.ops_ns += own.self_ns;
     }
   }
@@ -186,17 +191,14 @@ class Gatherer {
     const int index = index_of(kind_of(ScopeKind::op, node.role),
         with_modules(node.module, by_module_, label_of(node.name, node.role)), "", node.role);
     const int64_t step = report_.step_index(launch.step);
-    Row& row = out_.rows[index];
-    ++row.calls;
-    row.launches += launch.at_least();
-    row.cost += node.cost;
-    row.memory += node.memory;
+    const Own own{.device_ns = launch.device_ns(),
+        .launches = launch.at_least(),
+        .untimed = launch.source == Source::none};
+    add_call(index, step, own, node.cost, node.memory);
+    add_device_total(index, own.device_ns, step);
     out_.arena += node.memory;
+    Row& row = out_.rows[index];
     row.made_of = node.made_of;
-    row.untimed += launch.source == Source::none;
-    row.device_ns += launch.device_ns();
-    add_device_total(index, launch.device_ns(), step);
-    row.samples[step] += launch.device_ns();
     report_.add_launch(row.kernels, launch);
     out_.calls.push_back({launch.graph_node, index, step, 0, launch.device_ns()});
     add_phase(node.phase, launch);
@@ -217,31 +219,11 @@ class Gatherer {
     const int index =
         index_of(ScopeKind::runtime, std::string(name_of(launch.kind)), "", Role::none);
     const int64_t step = report_.step_index(launch.step);
-    Row& row = out_.rows[index];
-    const int64_t host_ns = launch.api_t1 - launch.api_t0;
-    ++row.calls;
-    row.cost += Cost{.bytes_read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0,
-        .bytes_written = launch.bytes};
-    row.self_ns += host_ns;
-    row.total_ns += host_ns;
-    row.device_ns += launch.device_ns();
-    add_device_total(index, launch.device_ns(), step);
-    row.samples[step] += report_.device == kCpu ? host_ns : launch.device_ns();
-    if (report_.device == kCpu) steps_of_[index].total[step] += host_ns;
-  }
-
-  RowVerdict verdict(const Row& row, const Ceiling& ceiling, bool busy) const {
-    const bool cpu = report_.device == kCpu;
-    return row_verdict({.invalid = row.untimed > 0,
-        .emulated = report_.device.type == Device::Type::simt,
-        .replayed = report_.replayed,
-        .busy = busy,
-        .launches = row.launches,
-        .busy_ns = cpu ? row.typical_kernel_ns : row.typical_ns,
-        .host_ns = cpu ? row.typical_ns - row.typical_kernel_ns : double(row.self_ns),
-        .has_roofs = ceiling.known() && row.role != Role::comm,
-        .roof = row.roof.value_or(0),
-        .compute_is_nearer = ceiling.compute_is_nearer(row.cost)});
+    const Own own{.self_ns = launch.api_t1 - launch.api_t0, .device_ns = launch.device_ns()};
+    const int64_t read = launch.kind == LaunchKind::memcpy ? launch.bytes : 0;
+    add_call(index, step, own, {.bytes_read = read, .bytes_written = launch.bytes}, {});
+    add_host_total(index, step, own.self_ns);
+    add_device_total(index, own.device_ns, step);
   }
 
   const Report& report_;

@@ -16,30 +16,12 @@
 namespace sinter::profiler {
 namespace {
 
-double quantile_of_sorted(std::span<const double> sorted, double q) {
-  if (sorted.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const double at = q * double(sorted.size() - 1);
-  const auto below = size_t(at);
-  const size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (at - double(below)) * (sorted[above] - sorted[below]);
-}
-
 double median_in_place(std::vector<double>& samples) {
   const size_t half = samples.size() / 2;
   std::nth_element(samples.begin(), samples.begin() + half, samples.end());
   if (samples.size() % 2 == 1) return samples[half];
   return (samples[half] + *std::max_element(samples.begin(), samples.begin() + half)) / 2;
 }
-
-}  // namespace
-
-double quantile(std::span<const double> samples, double q) {
-  std::vector<double> sorted(samples.begin(), samples.end());
-  std::sort(sorted.begin(), sorted.end());
-  return quantile_of_sorted(sorted, q);
-}
-
-namespace {
 
 // The value of all samples, and 95 % of its values where `n` of them are drawn anew: of each layout
 // that is drawn as many as the one in its place has.
@@ -109,6 +91,19 @@ Estimate of_medians(std::span<const double> before, std::span<const double> afte
   return out;
 }
 
+// Of n degrees of freedom: the t beyond which lie 5 % of Student's distribution, on both sides
+// together. With t = sqrt(n) tan(angle) its density is cos(angle)^(n - 1), which is summed up.
+double student_t(int64_t n) {
+  constexpr int kSlices = 100'000;
+  constexpr double kSlice = std::numbers::pi / 2 / kSlices;
+  const auto density = [n](int i) { return std::pow(std::cos((i + 0.5) * kSlice), double(n - 1)); };
+  double all = 0, part = 0;
+  for (int i = 0; i < kSlices; ++i) all += density(i);
+  int at = 0;
+  while (part < 0.95 * all) part += density(at++);
+  return std::sqrt(double(n)) * std::tan(at * kSlice);
+}
+
 // Digits behind the point of a time of four digits.
 int decimals_of(double time) {
   return time > 0 ? std::max(0, 3 - int(std::floor(std::log10(time)))) : 0;
@@ -121,6 +116,16 @@ int decimals_of(const Estimate& ratio) {
 }
 
 }  // namespace
+
+double quantile(std::span<const double> samples, double q) {
+  std::vector<double> sorted(samples.begin(), samples.end());
+  if (sorted.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::ranges::sort(sorted);
+  const double at = q * double(sorted.size() - 1);
+  const auto below = size_t(at);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (at - double(below)) * (sorted[above] - sorted[below]);
+}
 
 bool Estimate::is_noisy() const { return has_interval && noise() > kNoisy; }
 
@@ -149,23 +154,6 @@ Estimate median_interval(std::span<const double> samples) {
   return bootstrap(samples.size(),
       [&](const std::vector<size_t>& draw) { return median_of(samples, draw, room); });
 }
-
-namespace {
-
-// Of n degrees of freedom: the t beyond which lie 5 % of Student's distribution, on both sides
-// together. With t = sqrt(n) tan(angle) its density is cos(angle)^(n - 1), which is summed up.
-double student_t(int64_t n) {
-  constexpr int kSlices = 100'000;
-  constexpr double kSlice = std::numbers::pi / 2 / kSlices;
-  const auto density = [n](int i) { return std::pow(std::cos((i + 0.5) * kSlice), double(n - 1)); };
-  double all = 0, part = 0;
-  for (int i = 0; i < kSlices; ++i) all += density(i);
-  int at = 0;
-  while (part < 0.95 * all) part += density(at++);
-  return std::sqrt(double(n)) * std::tan(at * kSlice);
-}
-
-}  // namespace
 
 Estimate mean_interval(std::span<const double> samples) {
   const auto n = double(samples.size());

@@ -68,19 +68,13 @@ constexpr SortKey kSortKeys[] = {
     {"xpred", [](const Row& r, bool) { return r.xpred(); }},
 };
 
-SortKey sort_key(const std::string& wanted) {
-  std::string as_cuda = wanted;
-  if (const size_t at = as_cuda.find("device"); at != std::string::npos)
-    as_cuda.replace(at, 6, "cuda");
+SortKey sort_key(std::string wanted) {
+  if (const size_t at = wanted.find("device"); at != std::string::npos)
+    wanted.replace(at, 6, "cuda");
   std::vector<std::string_view> names;
-  for (const SortKey& key : kSortKeys) {
-    if (key.name == as_cuda) return key;
-    names.push_back(key.name);
-  }
-  const std::string nearest = nearest_word(wanted, names);
-  throw Error(Error::Kind::usage,
-      cat("table: unknown sort key: ", escaped(wanted),
-          nearest.empty() ? "" : "; nearest is " + nearest, "; allowed ", join(names)));
+  for (const SortKey& key : kSortKeys) names.emplace_back(key.name);
+  check_known("table: unknown sort key", wanted, names);
+  return *std::ranges::find(kSortKeys, wanted, [](const SortKey& key) { return key.name; });
 }
 
 // "12x8"
@@ -113,42 +107,37 @@ class Table {
     }
   }
 
-  std::string text() const {
+  Grid grid() const {
     std::vector<Row> folded;
     const std::vector<Row> shown = shown_rows(folded);
-    std::vector<Column> columns = all_columns();
-    std::erase_if(columns, [](const Column& column) { return !column.shown; });
     std::vector<std::string> titles;
-    for (const Column& column : columns) titles.push_back(column.title);
+    for (const Cell& cell : cells_of({}, false)) titles.emplace_back(cell.title);
     Grid grid(titles);
     const auto add = [&](const Row& row, bool is_fold) {
-      std::vector<std::string> cells;
-      for (const Column& column : columns)
-        cells.push_back(is_fold && column.folded ? column.folded : column.cell(row));
-      grid.add(std::move(cells));
+      std::vector<std::string> line;
+      for (Cell& cell : cells_of(row, is_fold)) line.push_back(std::move(cell.text));
+      grid.add(std::move(line));
     };
     for (const Row& row : shown) add(row, false);
     if (!folded.empty()) add(fold(folded), true);
-    grid.fit(options_.width, droppable());
-    return wrapped(detail::header_line(profile_), options_.width) + grid.text() +
+    // What a narrow table can do without, the most wanted first.
+    grid.fit(options_.width, {"Flags", "xpred", "MFLOP", "kB", "Rate", "Launch", "CPU total",
+                                 "CUDA total", "p95", "Disp", "Pred", "Made of", "FLOP/B"});
+    return grid;
+  }
+
+  std::string text() const {
+    return wrapped(detail::header_line(profile_), options_.width) + grid().text() +
            wrapped(detail::closing_lines(profile_, ops_) + memory_line() + footprint_note(),
                options_.width) +
            (options_.scopes ? scope_block() : "");
   }
 
  private:
-  struct Column {
+  struct Cell {
     const char* title;  // '<': text
-    bool shown;
-    std::function<std::string(const Row&)> cell;
-    const char* folded = nullptr;  // what stands there for several rows as one; null: cell() knows
+    std::string text;
   };
-
-  // What a narrow table can do without, the most wanted first.
-  static std::vector<std::string> droppable() {
-    return {"Flags", "xpred", "MFLOP", "kB", "Rate", "Launch", "CPU total", "CUDA total", "p95",
-        "Disp", "Pred", "Made of", "FLOP/B"};
-  }
 
   bool is_small(const Row& row) const {
     return timed_ && row.kind != ScopeKind::data && row.share.value_or(0) < kSmallRow;
@@ -202,123 +191,78 @@ class Table {
     const double value = double(sum) / steps_;
     return fixed(value, value == std::floor(value) ? 0 : 2);
   }
-  std::string device_us(const Row& row, double ns) const {
+  // Is so much time of the row one that was measured?
+  bool is_timed(const Row& row, double ns) const {
     const bool launches_nothing = row.launches == 0 && row.kind == ScopeKind::op && ns == 0;
-    return or_dash(timed_ && !launches_nothing && row.untimed == 0, us(ns));
-  }
-  std::string p95_us(const Row& row) const {
-    const double ns = p95(std::vector<double>(row.samples.begin(), row.samples.end()));
-    return cpu_ ? us(ns) : device_us(row, ns);
-  }
-  std::string rate(const Row& row) const {
-    if (row.typical_ns <= 0 || row.cost == Cost{}) return "-";
-    const double flops = double(row.cost.flops), bytes = double(row.cost.bytes());
-    return flops >= kFlopRateFrom * bytes ? fixed(flops / row.typical_ns, 1) + " GF/s"
-                                          : fixed(bytes / row.typical_ns, 1) + " GB/s";
+    return cpu_ || (timed_ && !launches_nothing && row.untimed == 0);
   }
 
-  std::vector<Column> all_columns() const {
+  // What stands in each column for a row, or for several as one.
+  std::vector<Cell> cells_of(const Row& r, bool folded) const {
     const bool cuda = !cpu_, host_per_row = !profile_.replayed;
-    const auto host_us = [this](int64_t Row::*sum) {
-      return [this, sum](const Row& r) { return or_dash(!emulated_, us(double(r.*sum) / steps_)); };
+    const bool memory = asks("memory"), footprint = asks("footprint");
+    const bool has_work = r.cost != Cost{}, has_kernel = !r.kernels.empty();
+    const double us = 1e3 * steps_, kB = 1e3 * steps_;
+    std::vector<Cell> out;
+    const auto text = [&](const char* title, bool shown, bool known, std::string cell) {
+      if (shown) out.push_back({title, known ? std::move(cell) : "-"});
     };
-    const auto typical_us = [this](double Row::*sum) {
-      return [this, sum](const Row& r) {
-        return cpu_ ? us(r.*sum / steps_) : device_us(r, r.*sum / steps_);
-      };
+    const auto number = [&](const char* title, bool shown, bool known, double value, int digits,
+                            const char* unit = "") {
+      text(title, shown, known, fixed(value, digits) + unit);
     };
-    const auto share = [](const Row& r) {
-      return or_dash(r.share.has_value(), fixed(100 * r.share.value_or(0), 1));
+    const auto time = [&](const char* title, bool shown, double ns) {
+      number(title, shown, is_timed(r, ns), ns / us, 1, "us");
     };
-    const auto dispatch = [this](const Row& r) {
-      return or_dash(r.launches > 0, fixed(r.dispatch_ns() / steps_ / 1e3, 1));
-    };
-    const auto launches = [this](const Row& r) {
-      return or_dash(r.launches > 0, (r.unproved > 0 ? ">=" : "") + per_step(r.launches));
-    };
-    const auto mflop = [this](const Row& r) {
-      return or_dash(r.cost != Cost{}, fixed(double(r.cost.flops) / steps_ / 1e6, 2));
-    };
-    const auto kilobytes = [this](const Row& r) {
-      return or_dash(r.cost != Cost{}, fixed(double(r.cost.bytes()) / steps_ / 1e3, 1));
-    };
-    const auto intensity = [](const Row& r) {
-      return or_dash(r.cost.bytes() > 0, fixed(double(r.cost.flops) / double(r.cost.bytes()), 2));
-    };
-    const auto roof = [this](const Row& r) {
-      return or_dash(r.roof.has_value(), fixed(100 * r.roof.value_or(0), cpu_ ? 0 : 1));
-    };
-    const auto predicted = [this](const Row& r) {
-      return or_dash(r.pred_ns > 0, us(r.pred_ns.value_or(0) / steps_));
-    };
-    const auto factor = [](const Row& r) {
-      return or_dash(r.xpred() > 0, fixed(r.xpred(), 1) + "x");
-    };
-    const auto verdict = [](const Row& r) {
-      return or_dash(r.verdict.code != RowCode::unknown, std::string(name_of(r.verdict.code)));
-    };
-    const auto made_of = [](const Row& r) { return or_dash(!r.made_of.empty(), r.made_of); };
-    const bool memory = asks("memory");
-    const auto used = [](int64_t MemoryUse::*bytes, double steps) {
-      return
-          [bytes, steps](const Row& r) { return fixed(double(r.memory.*bytes) / steps / 1e3, 1); };
-    };
-    const auto number = [](std::optional<int> n) { return n ? std::to_string(*n) : "?"; };
-    // Of the row's longest kernel.
-    const auto of_kernel = [](auto part, auto text) {
-      return [part, text](const Row& r) {
-        const bool is_known = !r.kernels.empty() && r.kernels[0].*part;
-        return is_known ? text(*(r.kernels[0].*part)) : std::string("-");
-      };
-    };
-    const auto footprint = [&](auto text) { return of_kernel(&KernelSum::footprint, text); };
-    const auto occupied = [&](auto text) { return of_kernel(&KernelSum::occupancy, text); };
-    const auto kernel = [](const Row& r) {
-      if (r.kernels.empty()) return std::string("-");
-      const size_t others = r.kernels.size() - 1;
-      return (others > 0 ? fmt::format("(+{}) ", others) : "") + escaped(r.kernels[0].name);
-    };
-    const bool is_asked = asks("footprint");
-    return {
-        {"Self%", cpu_, share},
-        {"CUDA%", cuda, share},
-        {"Self CPU", cpu_, typical_us(&Row::typical_ns)},
-        {"CPU total", cpu_, typical_us(&Row::typical_total_ns)},
-        {"Self CUDA", cuda, typical_us(&Row::typical_ns)},
-        {"CUDA total", cuda && host_per_row, typical_us(&Row::typical_total_ns)},
-        {"p95", true, [this](const Row& r) { return p95_us(r); }, "-"},
-        {"Disp", cpu_, dispatch},
-        {"Self CPU", cuda && host_per_row, host_us(&Row::self_ns)},
-        {"Calls", true, [this](const Row& r) { return per_step(r.calls); }},
-        {"Launch", cuda, launches},
-        {"MFLOP", true, mflop},
-        {"kB", true, kilobytes},
-        {"FLOP/B", true, intensity, "-"},
-        {"Alloc kB", memory, used(&MemoryUse::allocated, steps_)},
-        {"Freed kB", memory, used(&MemoryUse::freed, steps_)},
-        {"Peak kB", memory, used(&MemoryUse::peak, 1)},
-        {"Kept kB", memory, used(&MemoryUse::kept, steps_)},
-        {"Rate", cpu_, [this](const Row& r) { return rate(r); }, "-"},
-        {"%roof", true, roof, "-"},
-        {"Pred", true, predicted},
-        {"xpred", true, factor},
-        {"<Verdict", true, verdict, "-"},
-        {"<Name", true, [](const Row& r) { return escaped(r.name); }},
-        {"<Flags", true, [](const Row& r) { return r.flags; }, ""},
-        {"<Made of", cuda && profile_.replayed, made_of},
-        {"<Shapes", options_.group_by_input_shape, [](const Row& r) { return r.shapes; }},
-        {"Grid", is_asked, footprint([](const Footprint& f) { return shape_text(f.grid); })},
-        {"Block", is_asked, footprint([](const Footprint& f) { return shape_text(f.block); })},
-        {"Regs", is_asked, footprint([number](const Footprint& f) { return number(f.registers); })},
-        {"Shared", is_asked, footprint([number](const Footprint& f) {
-           return number(f.static_shared) + "+" + number(f.dynamic_shared);
-         })},
-        {"Occ%", is_asked, occupied([](const Occupancy& o) { return fixed(100 * o.share, 1); })},
-        {"<Limit", is_asked, occupied([](const Occupancy& o) { return o.limit; })},
-        {"Waves", is_asked, occupied([](const Occupancy& o) { return fixed(o.waves, 2); })},
-        {"Tail%", is_asked, occupied([](const Occupancy& o) { return fixed(100 * o.tail, 0); })},
-        {"<Kernel", is_asked, kernel},
-    };
+    number("Self%", cpu_, r.share.has_value(), 100 * r.share.value_or(0), 1);
+    number("CUDA%", cuda, r.share.has_value(), 100 * r.share.value_or(0), 1);
+    time("Self CPU", cpu_, r.typical_ns);
+    time("CPU total", cpu_, r.typical_total_ns);
+    time("Self CUDA", cuda, r.typical_ns);
+    time("CUDA total", cuda && host_per_row, r.typical_total_ns);
+    const double p95_ns = p95(std::vector<double>(r.samples.begin(), r.samples.end()));
+    number("p95", true, !folded && is_timed(r, p95_ns), p95_ns / 1e3, 1, "us");
+    number("Disp", cpu_, r.launches > 0, r.dispatch_ns() / us, 1);
+    number("Self CPU", cuda && host_per_row, !emulated_, double(r.self_ns) / us, 1, "us");
+    text("Calls", true, true, per_step(r.calls));
+    text("Launch", cuda, r.launches > 0, (r.unproved > 0 ? ">=" : "") + per_step(r.launches));
+    const double flops = double(r.cost.flops), bytes = double(r.cost.bytes());
+    number("MFLOP", true, has_work, flops / steps_ / 1e6, 2);
+    number("kB", true, has_work, bytes / kB, 1);
+    number("FLOP/B", true, !folded && bytes > 0, flops / bytes, 2);
+    number("Alloc kB", memory, true, double(r.memory.allocated) / kB, 1);
+    number("Freed kB", memory, true, double(r.memory.freed) / kB, 1);
+    number("Peak kB", memory, true, double(r.memory.peak) / 1e3, 1);
+    number("Kept kB", memory, true, double(r.memory.kept) / kB, 1);
+    const bool by_flops = flops >= kFlopRateFrom * bytes;
+    number("Rate", cpu_, !folded && has_work && r.typical_ns > 0,
+        (by_flops ? flops : bytes) / r.typical_ns, 1, by_flops ? " GF/s" : " GB/s");
+    number("%roof", true, !folded && r.roof, 100 * r.roof.value_or(0), cpu_ ? 0 : 1);
+    number("Pred", true, r.pred_ns > 0, r.pred_ns.value_or(0) / us, 1, "us");
+    number("xpred", true, r.xpred() > 0, r.xpred(), 1, "x");
+    const RowCode code = r.verdict.code;
+    text("<Verdict", true, code != RowCode::unknown, std::string(name_of(code)));
+    text("<Name", true, true, escaped(r.name));
+    text("<Flags", true, true, r.flags);
+    text("<Made of", cuda && profile_.replayed, !r.made_of.empty(), r.made_of);
+    text("<Shapes", options_.group_by_input_shape, true, r.shapes);
+    // Of its longest kernel.
+    const KernelSum kernel = has_kernel ? r.kernels[0] : KernelSum{};
+    const Footprint f = kernel.footprint.value_or(Footprint{});
+    const Occupancy o = kernel.occupancy.value_or(Occupancy{});
+    const auto told = [](std::optional<int> n) { return n ? std::to_string(*n) : "?"; };
+    text("Grid", footprint, !!kernel.footprint, shape_text(f.grid));
+    text("Block", footprint, !!kernel.footprint, shape_text(f.block));
+    text("Regs", footprint, !!kernel.footprint, told(f.registers));
+    text("Shared", footprint, !!kernel.footprint,
+        told(f.static_shared) + "+" + told(f.dynamic_shared));
+    number("Occ%", footprint, !!kernel.occupancy, 100 * o.share, 1);
+    text("<Limit", footprint, !!kernel.occupancy, o.limit);
+    number("Waves", footprint, !!kernel.occupancy, o.waves, 2);
+    number("Tail%", footprint, !!kernel.occupancy, 100 * o.tail, 0);
+    const std::string others = r.kernels.size() > 1 ? cat("(+", r.kernels.size() - 1, ") ") : "";
+    text("<Kernel", footprint, has_kernel, others + escaped(kernel.name));
+    return out;
   }
 
   bool asks(std::string_view columns) const {
@@ -345,19 +289,16 @@ class Table {
   std::string footprint_note() const {
     if (!asks("footprint")) return "";
     if (cpu_) return "note: a row of the CPU has no footprint\n";
-    size_t all = 0, without = 0, told = 0;  // told: of those without, their registers
+    size_t all = 0, without = 0;
     for (const Row& row : profile_.rows) {
       all += row.kernels.size();
-      for (const KernelSum& kernel : row.kernels) {
-        without += !kernel.occupancy;
-        told += !kernel.occupancy && kernel.footprint && kernel.footprint->registers;
-      }
+      without += std::ranges::count_if(row.kernels, [](const auto& k) { return !k.occupancy; });
     }
-    if (without == 0) return "";
-    std::string why = "the emulator runs no machine code, and nvcc's is not known";
-    if (!emulated_) why = "no record of the card tells their registers";
-    if (told == without) why = "what this card has room for is not known";
-    return fmt::format("note: {} of {} kernels without occupancy: {}\n", without, all, why);
+    const char* why = emulated_ ? "the emulator runs no machine code, and nvcc's is not known"
+                                : "their registers, or what this card has room for, is not known";
+    return without == 0
+               ? ""
+               : fmt::format("note: {} of {} kernels without occupancy: {}\n", without, all, why);
   }
 
   std::string scope_block() const {
@@ -390,22 +331,33 @@ class Table {
 
 }  // namespace
 
+void check_known(
+    const std::string& what, std::string_view word, std::span<const std::string_view> known) {
+  if (std::ranges::find(known, word) != known.end()) return;
+  const std::string nearest = nearest_word(word, known);
+  throw Error(Error::Kind::usage,
+      cat(what, ": ", escaped(word), nearest.empty() ? "" : "; nearest is " + nearest, "; allowed ",
+          join(known)));
+}
+
 void check(const TableOptions& options) {
   if (!options.sort_by.empty()) sort_key(options.sort_by);
   SINTER_CHECK(options.row_limit >= -1, usage,
       cat("table: row limit ", options.row_limit, " is out of range; -1 (all rows) or at least 0"));
   filter_of(options.filter);
   for (const std::string_view word : parts_of(options.columns, ",")) {
-    const bool known = std::ranges::count(kMoreColumns, word) > 0;
-    SINTER_CHECK(known || options.columns.empty(), usage,
-        fmt::format(
-            "table: unknown columns '{}': known are {}", escaped(word), join(kMoreColumns)));
+    if (!options.columns.empty()) check_known("table: unknown columns", word, kMoreColumns);
   }
 }
 
 std::string table(const Profile& profile, const TableOptions& options) {
   check(options);
   return Table(profile, options).text();
+}
+
+std::vector<std::vector<std::string>> table_cells(
+    const Profile& profile, const TableOptions& options) {
+  return Table(profile, options).grid().lines();
 }
 
 }  // namespace sinter::profiler

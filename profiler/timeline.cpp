@@ -5,7 +5,6 @@
 // `sync` while the host was in such a scope, else `host`; its part inside the call is `host`; its
 // part after it is `gap`. So the four and `busy` add up to the window exactly.
 #include <algorithm>
-#include <map>
 
 #include "core/error.h"
 #include "profiler/report.h"
@@ -31,14 +30,10 @@ std::vector<Interval> merged(std::vector<Interval> all) {
   return out;
 }
 
-// The first that ends behind `t`.
-auto first_behind(const std::vector<Interval>& sorted, int64_t t) {
-  return std::ranges::upper_bound(sorted, t, {}, &Interval::end);
-}
-
 int64_t overlap(const std::vector<Interval>& sorted, int64_t begin, int64_t end) {
   int64_t sum = 0;
-  for (auto it = first_behind(sorted, begin); it != sorted.end() && it->begin < end; ++it)
+  for (auto it = std::ranges::upper_bound(sorted, begin, {}, &Interval::end);
+       it != sorted.end() && it->begin < end; ++it)
     sum += std::min(end, it->end) - std::max(begin, it->begin);
   return sum;
 }
@@ -50,7 +45,7 @@ struct Work {
 
 // All that the sweep over the windows looks at, in order of time.
 struct Activity {
-  std::vector<Interval> data, sync;  // of the stepping thread's scopes, disjoint
+  std::vector<Interval> data, waits;  // of the stepping thread's scopes, disjoint; waits: of either
   std::vector<Work> work;
 };
 
@@ -60,7 +55,7 @@ Activity activity_of(const Report& report) {
     for (const Record& r : trace.records) {
       if (!trace.steps_here || r.t1 == Record::kOpen) continue;
       if (r.kind == ScopeKind::data) all.data.push_back({r.t0, r.t1});
-      if (r.kind == ScopeKind::sync) all.sync.push_back({r.t0, r.t1});
+      if (r.kind == ScopeKind::data || r.kind == ScopeKind::sync) all.waits.push_back({r.t0, r.t1});
     }
     for (const LaunchRecord& l : trace.launches) {
       if (report.step_index(l.step) >= 0 && l.device_ns() > 0)
@@ -68,27 +63,9 @@ Activity activity_of(const Report& report) {
     }
   }
   all.data = merged(std::move(all.data));
-  all.sync = merged(std::move(all.sync));
+  all.waits = merged(std::move(all.waits));
   std::ranges::sort(all.work, {}, [](const Work& w) { return w.device.begin; });
   return all;
-}
-
-// Steps that follow each other without a pause.
-struct StepWindow {
-  Interval host{};
-  int64_t drain = 0;
-};
-
-std::vector<StepWindow> windows_of(const std::vector<StepSample>& steps) {
-  std::map<int64_t, StepWindow> windows;
-  for (const StepSample& step : steps) {
-    StepWindow& w = windows.try_emplace(step.window, StepWindow{{step.t0, step.t1}}).first->second;
-    w.host.end = step.t1;
-    w.drain += step.drain_ns;
-  }
-  std::vector<StepWindow> out;
-  for (const auto& [number, window] : windows) out.push_back(window);
-  return out;
 }
 
 // Books an idle interval that ends where a launch of those API times starts.
@@ -96,12 +73,7 @@ void add_idle(Timeline& out, const Activity& all, Interval idle, int64_t api_t0,
   const int64_t before = std::clamp(api_t0, idle.begin, idle.end);
   const int64_t inside = std::clamp(api_t1, before, idle.end);
   const int64_t in_data = overlap(all.data, idle.begin, before);
-  int64_t in_sync = 0;  // outside data scopes
-  for (auto sync = first_behind(all.sync, idle.begin);
-       sync != all.sync.end() && sync->begin < before; ++sync) {
-    const int64_t a = std::max(idle.begin, sync->begin), b = std::min(before, sync->end);
-    in_sync += b - a - overlap(all.data, a, b);
-  }
+  const int64_t in_sync = overlap(all.waits, idle.begin, before) - in_data;
   out.data_ns += in_data;
   out.sync_ns += in_sync;
   out.host_ns += (inside - idle.begin) - in_data - in_sync;
@@ -166,10 +138,11 @@ Timeline Report::timeline() const {
   Timeline out;
   out.known = device.type == Device::Type::cuda && source == Source::cupti;
   const Activity all = activity_of(*this);
-  for (const StepWindow& steps_here : windows_of(steps)) {
-    const int64_t host_end = steps_here.host.end;
-    Interval window = steps_here.host;
-    if (out.known) window.end += steps_here.drain;  // the host waits for what it has launched
+  for (const std::span<const StepSample> steps_here : windows()) {
+    const int64_t host_end = steps_here.back().t1;
+    Interval window{steps_here.front().t0, host_end};
+    for (const StepSample& step : steps_here)
+      window.end += out.known ? step.drain_ns : 0;  // the host waits for what it has launched
     out.window_ns += window.end - window.begin;
     int64_t at = window.begin;
     for (const Work& w : all.work) {

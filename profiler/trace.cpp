@@ -19,25 +19,13 @@ bool on_device(const LaunchRecord& l) {
   return l.source == Source::cupti || l.source == Source::graph;
 }
 
-const char* category(ScopeKind kind) {
-  switch (kind) {
-    case ScopeKind::op: return "cpu_op";
-    case ScopeKind::runtime:
-    case ScopeKind::sync: return "cuda_runtime";
-    case ScopeKind::profiler: return "overhead";
-    default: return "user_annotation";
-  }
-}
-
-const char* api_name(const LaunchRecord& l) {
-  if (l.graph_node > 0) return "cudaGraphLaunch";
-  switch (l.kind) {
-    case LaunchKind::memcpy: return "cudaMemcpyAsync";
-    case LaunchKind::memset: return "cudaMemsetAsync";
-    case LaunchKind::graph: return "cudaGraphLaunch";
-    default: return "cudaLaunchKernel";
-  }
-}
+// Of each ScopeKind.
+constexpr const char* kCategories[] = {"user_annotation", "user_annotation", "user_annotation",
+    "cpu_op", "cuda_runtime", "cuda_runtime", "user_annotation", "user_annotation", "overhead"};
+// Of each LaunchKind.
+constexpr const char* kWork[] = {"kernel", "gpu_memcpy", "gpu_memset", ""};
+constexpr const char* kApi[] = {
+    "cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaGraphLaunch"};
 
 // [[64, 784], [256, 784]] of "f32[64, 784] f32[256, 784]"
 Json dims_of(std::string_view shapes) {
@@ -73,7 +61,11 @@ Json footprint_args(const Footprint& f, const Card& card) {
 // Writes events with `ts` in us after the first step's begin, from integer ns.
 class Events {
  public:
-  explicit Events(int64_t base) : base_(base) {}
+  Events(int64_t base, int64_t first_id)
+      : external(first_id), correlation(first_id), arrow(first_id), base_(base) {}
+
+  // What all reports of a trace share: no number of it stands for two things.
+  int64_t external, correlation, arrow;
 
   static double us(int64_t ns) { return double(ns) / 1e3; }
   void slice(const char* cat, std::string_view name, int pid, int64_t tid, int64_t t0, int64_t t1,
@@ -107,43 +99,32 @@ class Events {
   std::string text_;
 };
 
-// What all reports of a trace share: no number of it stands for two things.
-struct Numbers {
-  int64_t external = 0, correlation = 0, flow = 0;
-};
-
 // The events of one report, in processes of its own: host and device.
 class TraceWriter {
  public:
-  TraceWriter(const Report& report, int steps, int pair, std::string prefix, Events& events,
-      Numbers& numbers)
+  TraceWriter(const Report& report, int pair, std::string prefix, Events& events)
       : report_(report),
-        steps_(std::span(report.steps).first(size_t(steps))),
         host_(2 * pair + 1),
         device_(2 * pair),
         prefix_(std::move(prefix)),
-        events_(events),
-        numbers_(numbers) {}
+        events_(events) {}
 
   void write() {
     lanes();
-    for (const StepSample& s : steps_)
-      events_.counter("step ms", host_, s.t0, {{"ms", Events::us(s.ns() / 1000)}});
     const auto stepping = std::ranges::find(report_.traces, true, &Trace::steps_here);
-    for (const StepSample& s : steps_) {
-      if (stepping == report_.traces.end()) break;
+    for (const StepSample& s : report_.steps) {
+      events_.counter("step ms", host_, s.t0, {{"ms", Events::us(s.ns() / 1000)}});
+      if (stepping == report_.traces.end()) continue;
       events_.slice("user_annotation", fmt::format("ProfilerStep#{}", s.number), host_,
           stepping->thread, s.t0, s.t1,
-          {{"External id", ++numbers_.external}, {"x_launches", s.launches}});
+          {{"External id", ++events_.external}, {"x_launches", s.launches}});
     }
     for (const Trace& trace : report_.traces) thread(trace);
     queue_depth();
   }
 
  private:
-  bool wanted(uint32_t step) const {
-    return step >= steps_.front().number && step <= steps_.back().number;
-  }
+  bool wanted(uint32_t step) const { return report_.step_index(step) >= 0; }
 
   void lanes() {
     std::map<int, bool> threads;
@@ -177,10 +158,10 @@ class TraceWriter {
     uint32_t step = 0;
     for (size_t i = 0; i < trace.records.size(); ++i) {
       const Record& r = trace.records[i];
-      if (!wanted(r.step) || !report_.counts(trace, r)) continue;
+      if (!report_.counts(trace, r)) continue;
       if (r.step != step) forward.clear();
       step = r.step;
-      id[i] = ++numbers_.external;
+      id[i] = ++events_.external;
       Json args = {{"External id", id[i]}, {"x_kind", r.kind}};
       if (r.kind == ScopeKind::op) {
         const OpInfo& info = r.info;
@@ -193,12 +174,12 @@ class TraceWriter {
         if (const auto from = forward.find(info.forward_uid);
             info.forward_uid != 0 && info.forward_uid != info.uid && from != forward.end()) {
           args["x_forward"] = id[from->second];
-          events_.flow("fwdbwd", ++numbers_.flow, host_, trace.thread,
+          events_.flow("fwdbwd", ++events_.arrow, host_, trace.thread,
               trace.records[from->second].t0, host_, trace.thread, r.t0);
         }
       }
-      events_.slice(
-          category(r.kind), r.name.view(), host_, trace.thread, r.t0, r.t1, std::move(args));
+      events_.slice(kCategories[size_t(r.kind)], r.name.view(), host_, trace.thread, r.t0, r.t1,
+          std::move(args));
     }
     phases(trace);
     launches(trace, id);
@@ -218,7 +199,7 @@ class TraceWriter {
     const auto write = [this](uint32_t stream, const Span& s) {
       if (s.phase.empty()) return;
       events_.slice("gpu_user_annotation", s.phase, device_, int64_t{stream} + kStreamBase, s.t0,
-          s.t1, {{"External id", ++numbers_.external}});
+          s.t1, {{"External id", ++events_.external}});
     };
     for (const LaunchRecord& l : trace.launches) {
       const GraphNode* node = report_.node_of(l);
@@ -242,8 +223,9 @@ class TraceWriter {
       const int64_t external = l.record >= 0 ? id[size_t(l.record)] : 0;
       if (!call || call->api_t0 != l.api_t0 || call->api_t1 != l.api_t1) {
         call = &l;
-        events_.slice("cuda_runtime", api_name(l), host_, trace.thread, l.api_t0, l.api_t1,
-            {{"External id", external}, {"correlation", ++numbers_.correlation}});
+        const char* name = kApi[size_t(l.graph_node > 0 ? LaunchKind::graph : l.kind)];
+        events_.slice("cuda_runtime", name, host_, trace.thread, l.api_t0, l.api_t1,
+            {{"External id", external}, {"correlation", ++events_.correlation}});
       }
       if (l.kind == LaunchKind::graph || l.device_ns() <= 0) continue;
       depth_.emplace_back(l.api_t0, 1);
@@ -252,18 +234,15 @@ class TraceWriter {
       std::string_view name = node ? std::string_view(node->name) : name_of(l.kind);
       if (!l.kernel.view().empty()) name = l.kernel.view();
       const int64_t tid = int64_t{l.stream} + kStreamBase;
-      Json args = {{"External id", external}, {"correlation", numbers_.correlation}, {"device", 0},
+      Json args = {{"External id", external}, {"correlation", events_.correlation}, {"device", 0},
           {"context", 1}, {"stream", tid}, {"x_source", l.source}};
       if (l.bytes > 0) args["bytes"] = l.bytes;
       if (node)
         args.update({{"x_op", node->name}, {"x_module", node->module}, {"x_phase", node->phase}});
       if (l.graph_node > 0) args["graph node id"] = l.graph_node;
       if (l.footprint.has_shape()) args.update(footprint_args(l.footprint, report_.card));
-      const char* cat = l.kind == LaunchKind::memcpy   ? "gpu_memcpy"
-                        : l.kind == LaunchKind::memset ? "gpu_memset"
-                                                       : "kernel";
-      events_.slice(cat, name, device_, tid, l.dev_t0, l.dev_t1, std::move(args));
-      events_.flow("ac2g", ++numbers_.flow, host_, trace.thread, l.api_t0, device_, tid, l.dev_t0);
+      events_.slice(kWork[size_t(l.kind)], name, device_, tid, l.dev_t0, l.dev_t1, std::move(args));
+      events_.flow("ac2g", ++events_.arrow, host_, trace.thread, l.api_t0, device_, tid, l.dev_t0);
     }
   }
 
@@ -277,23 +256,18 @@ class TraceWriter {
   }
 
   const Report& report_;
-  const std::span<const StepSample> steps_;
   const int host_, device_;   // pids
   const std::string prefix_;  // of their names
   Events& events_;
-  Numbers& numbers_;
   std::vector<std::pair<int64_t, int>> depth_;
 };
-
-std::string mebibytes(int64_t bytes) {
-  return fmt::format("{:.1f} MiB", double(bytes) / (1 << 20));
-}
 
 constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
 constexpr std::string_view kEventsBegin = ",\"traceEvents\":[\n", kEventsEnd = "\n]}\n";
 
-std::string text_of_steps(
-    std::span<const Report> reports, const std::vector<int>& steps, const TraceOptions& options) {
+}  // namespace
+
+std::string chrome_trace(std::span<const Report> reports, const TraceOptions& options) {
   int64_t base = INT64_MAX;
   bool incomplete = false;
   for (const Report& report : reports) {
@@ -301,13 +275,11 @@ std::string text_of_steps(
     incomplete = incomplete || !report.incomplete.empty();
   }
   if (options.base) base = options.base;
-  Events events(base);
-  const int64_t first_id = options.rank * kIdsOfRank;
-  Numbers numbers{first_id, first_id, first_id};
+  Events events(base, options.rank * kIdsOfRank);
   for (size_t i = 0; i < reports.size(); ++i) {
     std::string prefix = reports.size() > 1 ? reports[i].mode + ": " : "";
     if (options.ranks > 1) prefix = fmt::format("rank {}: ", options.rank);
-    TraceWriter(reports[i], steps[i], options.rank + int(i), prefix, events, numbers).write();
+    TraceWriter(reports[i], options.rank + int(i), prefix, events).write();
   }
   const Report& first = reports[0];
   Json head = {{"schemaVersion", 1}, {"displayTimeUnit", "ms"}, {"baseTimeNanoseconds", base},
@@ -324,8 +296,6 @@ std::string text_of_steps(
   return text.append(kEventsBegin).append(events.take()).append(kEventsEnd);
 }
 
-}  // namespace
-
 std::string joined_traces(const std::vector<std::string>& traces) {
   std::string all;
   for (const std::string& text : traces) {
@@ -334,33 +304,6 @@ std::string joined_traces(const std::vector<std::string>& traces) {
     all += text.substr(begin, text.size() - kEventsEnd.size() - begin);
   }
   return all.append(kEventsEnd);
-}
-
-ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& options) {
-  const int64_t most_bytes = options.most_bytes;
-  std::vector<int> steps;
-  for (const Report& report : reports) steps.push_back(int(report.steps.size()));
-  const std::vector<int> all = steps;
-  while (true) {
-    std::string text = text_of_steps(reports, steps, options);
-    const auto bytes = int64_t(text.size());
-    const bool least = std::ranges::max(steps) == 1;
-    if (bytes > most_bytes && least)
-      return {.note = fmt::format("no trace: step {} alone takes {}, at most {}",
-                  reports[0].steps.front().number, mebibytes(bytes), mebibytes(most_bytes))};
-    if (bytes > most_bytes) {
-      // A little less than what fits, if all steps are alike.
-      for (int& n : steps)
-        n = std::max(1, std::min(n - 1, int(0.9 * n * double(most_bytes) / double(bytes))));
-      continue;
-    }
-    ChromeTrace out{.text = std::move(text), .steps = steps[0]};
-    if (steps != all)
-      out.note = fmt::format("the trace holds steps {}..{} of {} active ones: more take over {}",
-          reports[0].steps.front().number, reports[0].steps[size_t(steps[0]) - 1].number, all[0],
-          mebibytes(most_bytes));
-    return out;
-  }
 }
 
 }  // namespace sinter::profiler

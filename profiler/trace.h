@@ -14,21 +14,15 @@
 namespace sinter::profiler {
 
 struct TraceOptions {
-  int64_t most_bytes = int64_t{64} << 20;  // of the text; steps that do not fit are left out whole
   // Of one of several processes: its pids and ids are its own, and times begin at `base`, as ns of
   // the machine's clock, on all of them (0: at the first step).
   int rank = 0, ranks = 1;
   int64_t base = 0;
 };
 
-struct ChromeTrace {
-  std::string text{};  // empty: no step fits
-  int steps = 0;       // of the first report
-  std::string note{};  // what is left out, or why there is no trace
-};
-// All active steps, or the first ones of them that fit. Several reports, as of eager and fused
-// steps, stand one below the other on the one clock of their sessions.
-ChromeTrace chrome_trace(std::span<const Report> reports, const TraceOptions& options = {});
+// All active steps. Several reports, as of eager and fused steps, stand one below the other on the
+// one clock of their sessions.
+std::string chrome_trace(std::span<const Report> reports, const TraceOptions& options = {});
 
 // One trace of those of all ranks, which have steps: a process lane each.
 std::string joined_traces(const std::vector<std::string>& traces);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
+#include "profiler/profile.h"
 #include "profiler/thresholds.h"
 
 namespace sinter::profiler {
@@ -11,60 +14,85 @@ double percent(double part, double whole) { return whole > 0 ? 100 * part / whol
 
 }  // namespace
 
-RowVerdict row_verdict(const RowFacts& f) {
-  if (f.invalid) return {RowCode::invalid, "a record of it is invalid"};
-  if (f.emulated) return {RowCode::emulated, "emulated time means nothing"};
-  if (f.launches == 0) return {RowCode::meta, "it launches nothing"};
-  if (f.busy_ns <= 0) return {RowCode::unknown, "its device time was not measured"};
-  if (f.busy) return {RowCode::unknown, "the machine was busy"};
-  const std::string share = fmt::format(
-      "{:.0f} % of the {} roof", 100 * f.roof, f.compute_is_nearer ? "compute" : "memory");
-  if (f.has_roofs && f.roof > kAboveRoof)
+RowVerdict row_verdict(const Row& row, const Measurement& run, const Ceiling& ceiling, bool busy) {
+  const bool cpu = run.device == kCpu;
+  const double busy_ns = cpu ? row.typical_kernel_ns : row.typical_ns,
+               host_ns = cpu ? row.dispatch_ns() : double(row.self_ns), roof = row.roof.value_or(0);
+  if (row.untimed > 0) return {RowCode::invalid, "a record of it is invalid"};
+  if (run.device.type == Device::Type::simt)
+    return {RowCode::emulated, "emulated time means nothing"};
+  if (row.launches == 0) return {RowCode::meta, "it launches nothing"};
+  if (busy_ns <= 0) return {RowCode::unknown, "its device time was not measured"};
+  if (busy) return {RowCode::unknown, "the machine was busy"};
+  const bool compute = ceiling.compute_is_nearer(row.cost);
+  const std::string share =
+      fmt::format("{:.0f} % of the {} roof", 100 * roof, compute ? "compute" : "memory");
+  // What ranks send each other has no roof.
+  const bool has_roofs = ceiling.known() && row.role != Role::comm;
+  if (has_roofs && roof > kAboveRoof)
     return {RowCode::above_roof, share + ": mnist calibrate, or its cost is counted too high"};
-  if (!f.replayed && f.busy_ns < f.host_ns) {
-    return {RowCode::launch_bound, fmt::format("{:.1f} us of work for {:.1f} us of the host",
-                                       f.busy_ns / 1e3, f.host_ns / 1e3)};
+  if (!run.replayed && busy_ns < host_ns) {
+    return {RowCode::launch_bound,
+        fmt::format("{:.1f} us of work for {:.1f} us of the host", busy_ns / 1e3, host_ns / 1e3)};
   }
-  if (!f.has_roofs) return {RowCode::unknown, "no roofs"};
-  if (f.roof >= kNearRoof)
-    return {f.compute_is_nearer ? RowCode::compute_bound : RowCode::memory_bound, share};
-  if (f.roof < kFarFromRoof) return {RowCode::latency_bound, share + ": too little work in flight"};
+  if (!has_roofs) return {RowCode::unknown, "no roofs"};
+  if (roof >= kNearRoof) return {compute ? RowCode::compute_bound : RowCode::memory_bound, share};
+  if (roof < kFarFromRoof) return {RowCode::latency_bound, share + ": too little work in flight"};
   return {RowCode::mixed, share};
 }
 
-StepVerdict step_verdict(const StepFacts& f) {
-  if (f.incomplete) return {StepCode::undecided, "the measurement is incomplete.", ""};
-  if (f.emulated) return {StepCode::undecided, "emulated time means nothing.", ""};
-  if (!f.busy.empty()) return {StepCode::undecided, f.busy, ""};
-  if (f.data_ns >= kInputShare * f.window_ns) {
+StepVerdict step_verdict(const Profile& p) {
+  if (!p.incomplete.empty()) return {StepCode::undecided, "the measurement is incomplete.", ""};
+  if (p.device.type == Device::Type::simt)
+    return {StepCode::undecided, "emulated time means nothing.", ""};
+  if (const std::string why = p.busy(); !why.empty()) return {StepCode::undecided, why, ""};
+  const bool cpu = p.device == kCpu;
+  if (!cpu && !p.idle) return {StepCode::undecided, "the device's time was not measured.", ""};
+  // Idle time that waits for data and for the host; on the CPU time in data scopes, and `Disp`.
+  const Timeline idle = p.idle.value_or(Timeline{});
+  double window_ns = double(idle.window_ns), data_ns = double(idle.data_ns),
+         host_ns = double(idle.host_ns), self_ns = 0;
+  if (cpu) window_ns = median(p.step_ns()) * double(p.steps.size());
+  std::map<RowCode, double> class_ns;  // of self_ns
+  for (const Row& row : p.rows) {
+    if (cpu && row.kind == ScopeKind::data) data_ns += row.typical_total_ns;
+    if (row.kind != ScopeKind::op) continue;
+    if (cpu && row.launches > 0) host_ns += row.dispatch_ns();
+    self_ns += row.typical_ns;
+    class_ns[row.verdict.code] += row.typical_ns;
+  }
+  if (data_ns >= kInputShare * window_ns) {
     return {StepCode::input_bound,
-        fmt::format("{:.0f} % of the window waits for data.", percent(f.data_ns, f.window_ns)),
+        fmt::format("{:.0f} % of the window waits for data.", percent(data_ns, window_ns)),
         "make batches ahead, or larger"};
   }
-  if (f.host_ns >= kHostShare * f.window_ns) {
+  if (host_ns >= kHostShare * window_ns) {
     return {StepCode::overhead_bound,
-        f.on_cpu
-            ? fmt::format("{:.0f} % of the step is dispatch.", percent(f.host_ns, f.window_ns))
+        cpu ? fmt::format("{:.0f} % of the step is dispatch.", percent(host_ns, window_ns))
             : fmt::format("host idle is {:.0f} % of the window: the host needs {:.0f}us to issue "
                           "{:.0f}us of work.",
-                  percent(f.host_ns, f.window_ns), (f.host_ns + f.busy_ns) / 1e3, f.busy_ns / 1e3),
-        f.on_cpu ? "fuse, or raise the batch" : "fuse, replay as a graph, or raise the batch"};
+                  percent(host_ns, window_ns), (host_ns + double(idle.busy_ns)) / 1e3,
+                  double(idle.busy_ns) / 1e3),
+        cpu ? "fuse, or raise the batch" : "fuse, replay as a graph, or raise the batch"};
   }
-  if (!f.has_roofs) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
-  const auto most = [&](double part) { return f.self_ns > 0 && part >= kClassShare * f.self_ns; };
-  const std::string of = f.on_cpu ? "% of op time is in rows at" : "% of self time is at";
-  const auto at_roof = [&](StepCode code, double part, const char* roof, const char* advice) {
+  if (!p.roofline) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
+  const auto most = [&](RowCode code) {
+    return self_ns > 0 && class_ns[code] >= kClassShare * self_ns;
+  };
+  const auto at_roof = [&](StepCode code, RowCode of, const char* roof, const char* advice) {
     return StepVerdict{code,
-        fmt::format("{:.0f} {} >= {:.0f} % of the {} roof.", percent(part, f.self_ns), of,
-            100 * kNearRoof, roof),
+        fmt::format("{:.0f} {} >= {:.0f} % of the {} roof.", percent(class_ns[of], self_ns),
+            cpu ? "% of op time is in rows at" : "% of self time is at", 100 * kNearRoof, roof),
         advice};
   };
-  if (most(f.compute_ns)) return at_roof(StepCode::compute_bound, f.compute_ns, "GEMM", "");
-  if (most(f.memory_ns)) return at_roof(StepCode::memory_bound, f.memory_ns, "copy", "fuse");
-  if (most(f.latency_ns)) {
+  if (most(RowCode::compute_bound))
+    return at_roof(StepCode::compute_bound, RowCode::compute_bound, "GEMM", "");
+  if (most(RowCode::memory_bound))
+    return at_roof(StepCode::memory_bound, RowCode::memory_bound, "copy", "fuse");
+  if (most(RowCode::latency_bound)) {
     return {StepCode::latency_bound,
-        fmt::format(
-            "{:.0f} % of self time is far below both roofs.", percent(f.latency_ns, f.self_ns)),
+        fmt::format("{:.0f} % of self time is far below both roofs.",
+            percent(class_ns[RowCode::latency_bound], self_ns)),
         "raise the batch, or fuse across layers"};
   }
   return {StepCode::mixed, "no class of rows has half of self time.", ""};

@@ -81,7 +81,6 @@ Outcome CompareRun::run(const std::string& parity) const {
   if (tables || flags.rounds >= profiler::kMinPairs)
     options.roofs = [this] { return roofs_for(comparison.device, out); };
   const Outcome outcome = measure::compare(comparison, options);
-  if (comparison.timed()) check_roofs(outcome.eager, out);
   const std::string grades = flags.view.guess ? guess(outcome.fused, out) : "";
   out.result("compare", "{}   {}", comparison.title, flags.describe(comparison));
   if (tables) {
@@ -116,8 +115,7 @@ void CompareRun::write_files(const Outcome& outcome) const {
         {.rules = capture::RuleSet(comparison.rules), .passes = 3, .image = image})
                  .json();
   }
-  for (const std::string& what : files.write(reports, facts, text, &on_page, opened))
-    out.note("profile", what);
+  files.write(reports, facts, text, &on_page, opened);
   out.note("files", join(files.files()));
 }
 

@@ -291,13 +291,4 @@ std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
   return roofs;
 }
 
-void check_roofs(const Report& report, Output& out) {
-  if (const std::string row = measure::faster_than(report);
-      !row.empty() && measure::calibrate_beaten(report))
-    out.note("roofs",
-        "{} ran faster than the roof measured before: the roofs are measured again, for the next "
-        "run",
-        escaped(row));
-}
-
 }  // namespace sinter::cli

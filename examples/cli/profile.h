@@ -75,8 +75,5 @@ std::string guess(const profiler::Report& report, Output& out);
 // The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on
 // simt.
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out);
-// Measures the roofs again where the report has a row above them, and says so. Call it when all has
-// been measured.
-void check_roofs(const profiler::Report& report, Output& out);
 
 }  // namespace sinter::cli

@@ -157,10 +157,9 @@ int run_geglu(
     return std::make_shared<Block>(flags, common.seed, dtype, device, std::move(how));
   };
   // Recorded twice, so it is captured.
-  const auto capture = [&](const std::string& rules, bool graph) {
-    const auto block = make({.capture = {.rules = capture::RuleSet(rules),
-                                 .measure = flags.fusion.measures(),
-                                 .cuda_graph = graph}});
+  const auto capture = [&](const std::string& rules) {
+    const auto block =
+        make({.capture = {.rules = capture::RuleSet(rules), .measure = flags.fusion.measures()}});
     for (int i = 0; i < 2; ++i) (*block)();
     return block;
   };
@@ -172,8 +171,8 @@ int run_geglu(
       .rules = flags.fusion.rules,
       .dtype = std::string(name_of(dtype)),
       .rules_option = "--rules ",
-      .make = [&](const std::string& rules, bool graph) -> measure::Variant {
-        const auto made = capture(rules, graph);
+      .make = [&](const std::string& rules) -> measure::Variant {
+        const auto made = capture(rules);
         return {[made] { (*made)(); }, made->trainer.captured_step()};
       }};
   const cli::ViewFlags& view = flags.comparison.view;
@@ -195,7 +194,7 @@ int run_geglu(
       fmt::format("geglu {} x {} -> {} -> {} gelu {}   {}   {}   {}, {}   rules {}", flags.rows(),
           flags.dim, flags.hidden, flags.dim, flags.gelu, name_of(dtype), flags.pass, device.str(),
           cli::count_of(num_threads(), "thread"), flags.fusion.rules);
-  const auto fused = capture(flags.mode == "eager" ? "none" : flags.fusion.rules, true);
+  const auto fused = capture(flags.mode == "eager" ? "none" : flags.fusion.rules);
   if (flags.mode != "fused") run.comparison.eager = [&] { (*eager)(); };
   if (flags.mode != "eager") run.comparison.fused = [&] { (*fused)(); };
   run.comparison.step = fused->trainer.captured_step();

@@ -76,13 +76,12 @@ struct Maker {
   const CompareFlags& compare;
   Device device;
 
-  std::unique_ptr<Trainer> operator()(const char* mode, const std::string& rules,
-      bool cuda_graph = true, bool clip = true, std::vector<capture::Refused> choices = {}) const {
+  std::unique_ptr<Trainer> operator()(const char* mode, const std::string& rules, bool clip = true,
+      std::vector<capture::Refused> choices = {}) const {
     TrainFlags flags = compare.step.train;
     if (!clip) flags.optimizer.clip = 0;
     flags.mode.mode = mode;
     flags.mode.rules = rules;
-    flags.mode.cuda_graph = cuda_graph;
     const ComparisonFlags& rounds = compare.comparison;
     auto model = make_model(flags.model, flags.common->seed, device);
     if (compare.step.saved) take_weights(*model, *compare.step.saved);
@@ -184,7 +183,7 @@ std::map<std::string, double> ParityCheck::parted_by_rounding(
     if (worst.relative > limit) differ.push_back(i);
   }
   if (differ.empty()) return {};
-  const auto again = make_("eager", "none", true, false);  // its gradients are not clipped
+  const auto again = make_("eager", "none", false);  // its gradients are not clipped
   const GradientCalls calls;
   step(*again);
   const nn::NamedTensors whole = gradients_of(*again);
@@ -363,13 +362,13 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
         join(not_compared));
   comparison.eager = [&] { eager->step(batch); };
   comparison.fused = [&] { fused->step(batch); };
-  comparison.make = [&](const std::string& rules, bool cuda_graph) -> measure::Variant {
-    const std::shared_ptr<Trainer> made = make("fused", rules, cuda_graph);
+  comparison.make = [&](const std::string& rules) -> measure::Variant {
+    const std::shared_ptr<Trainer> made = make("fused", rules);
     return {[made, &batch] { made->step(batch); }, made->captured_step()};
   };
   comparison.again = [&]() -> measure::Twin {
     const std::shared_ptr<Trainer> a = make("eager", "none"),
-                                   b = make("fused", comparison.rules, true, true,
+                                   b = make("fused", comparison.rules, true,
                                        fused->captured_step()->choices());
     return {[a, &batch] { a->step(batch); }, [b, &batch] { b->step(batch); }};
   };

@@ -75,8 +75,7 @@ struct ProfileSteps {
 };
 struct ModeFlags : FusionFlags {
   std::string mode = "eager";
-  bool cuda_graph = true;  // no flag: compare's middle run goes without
-  ExportFlags profile;     // formats alone
+  ExportFlags profile;  // formats alone
   std::string profile_steps = "1:3:20";
   ProfileSteps window{};  // the same
   ViewFlags view;         // of its table

@@ -90,8 +90,7 @@ std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<n
           .fused = flags.mode.mode == "fused",
           .capture = {.rules = capture::RuleSet(flags.mode.rules),
               .measure = flags.mode.measures(),
-              .choices = std::move(choices),
-              .cuda_graph = flags.mode.cuda_graph},
+              .choices = std::move(choices)},
           .schedule = optimizer.schedule_of(steps),
           .clip = optimizer.clip,
           .part = optimizer.accum > 1 ? optimizer.batch : 0});

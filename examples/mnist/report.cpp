@@ -99,16 +99,14 @@ void StepProfile::report() {
   if (captured) report_->candidates.emplace();  // what can be fused, is
   if (captured && report_->replayed) report_->name_nodes(measure::describe_nodes(*captured));
   if (!run_.ranks.first()) return report_ranks();
-  check_roofs(*report_, run_.out);
   const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
-  const std::vector<std::string> said = files.write({&*report_, 1},
+  files.write({&*report_, 1},
       {run_.flags.model.describe() + ", " + run_.flags.optimizer.optimizer,
           run_.flags.common->command, build_name(), std::to_string(run_.flags.common->seed),
           run_.flags.optimizer.batch},
       table);
   report_ranks();
-  for (const std::string& text : said) run_.out.note("profile", text);
   run_.out.note("files", join(files.files()));
   std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
   if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_, run_.out) + shown;
@@ -122,9 +120,8 @@ void StepProfile::report_ranks() {
   if (!ranks.many() || !std::ranges::count(run_.flags.mode.profile.formats, "trace")) return;
   const std::string base = ranks.of_first(std::to_string(report_->steps.front().t0));
   const std::vector<std::string> all = ranks.communicator()->gather(profiler::chrome_trace(
-      {&*report_, 1}, {.rank = ranks.rank(), .ranks = ranks.size(), .base = std::stoll(base)})
-                                                                        .text);
-  if (!ranks.first() || std::ranges::count(all, "")) return;
+      {&*report_, 1}, {.rank = ranks.rank(), .ranks = ranks.size(), .base = std::stoll(base)}));
+  if (!ranks.first()) return;
   for (size_t r = 0; r < all.size(); ++r)
     profiler::write_trace(run_.folder->file("profile.rank") + std::to_string(r), all[r]);
   profiler::write_trace(run_.folder->file("profile"), profiler::joined_traces(all));

@@ -64,7 +64,7 @@ function timeline(view) {
     let height = 18;
     t.lanes.forEach((lane, k) => {
       tops.push(height + 20);
-      height = tops[k] + kRow * (1 + highest(t.slices.filter(s => s[0] === k).map(s => s[1])));
+      height = tops[k] + kRow * (1 + highest(t.slices.filter(s => s.lane === k).map(s => s.depth)));
     });
     const graph = picture(wide, height + 4);
     const unit = 10 ** Math.floor(Math.log10(longest));
@@ -74,10 +74,10 @@ function timeline(view) {
       if (x(at) < wide - 50) graph.append(label(x(at), 12, time(at), {class: 'tick'}));
     }
     t.lanes.forEach((lane, k) => graph.append(label(0, tops[k] - 5, lane, {class: 'tick'})));
-    for (const [lane, depth, from, ns, name, kernel] of t.slices) {
+    for (const {lane, depth, t0, ns, name, kernel} of t.slices) {
       graph.append(node('g', {class: 'slice'},
-        ...namedBox(name, x(from), tops[lane] + depth * kRow, x(ns), nameColour(name)),
-        node('title', {}, `${name}: ${time(ns)}, from ${time(from)}` + reading(kernel))));
+        ...namedBox(name, x(t0), tops[lane] + depth * kRow, x(ns), nameColour(name)),
+        node('title', {}, `${name}: ${time(ns)}, from ${time(t0)}` + reading(kernel))));
     }
     view.append(card(D.profiles[i].title, `step ${t.step}, ${time(t.ns)}: a typical one` +
       (t.left_out ? `; ${count(t.left_out, 'call')} too short to draw` : ''), graph));

@@ -71,21 +71,11 @@ const flops = n =>
 const rate = (x, unit) => scaled(x, [[1e12, 'T' + unit, 1], [1e9, 'G' + unit, x >= 1e10 ? 0 : 1]]);
 const count = (n, word) => `${n} ${word}${n === 1 ? '' : word.endsWith('h') ? 'es' : 's'}`;
 const short = x => x === null ? '-' : String(+x.toPrecision(3));
-// As the table: halfway to the even digit. toFixed() rounds 6.25 up; only what has few binary
-// digits lies halfway.
-function rounded(value, digits) {
-  const scaled = value * 10 ** digits, low = Math.floor(scaled);
-  const halfway = scaled - low === .5 && Number.isInteger(value * 2 ** (digits + 1));
-  return (halfway && low % 2 === 0 ? low / 10 ** digits : value).toFixed(digits);
-}
-
 const sum = a => a.reduce((x, y) => x + y, 0);
-function quantile(values, q) {
-  const sorted = [...values].sort((x, y) => x - y), at = q * (sorted.length - 1);
-  const low = Math.floor(at), high = Math.min(low + 1, sorted.length - 1);
-  return sorted.length ? sorted[low] + (at - low) * (sorted[high] - sorted[low]) : NaN;
+function median(values) {
+  const sorted = [...values].sort((x, y) => x - y), half = sorted.length / 2;
+  return (sorted[Math.ceil(half) - 1] + sorted[Math.floor(half)]) / 2;
 }
-const median = values => quantile(values, .5);
 // Math.max(...values) fails for as many values as a long run has steps.
 const highest = values => values.reduce((a, b) => Math.max(a, b), -Infinity);
 const lowest = values => values.reduce((a, b) => Math.min(a, b), Infinity);

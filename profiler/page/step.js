@@ -166,7 +166,7 @@ function model() {
   if (first) shown.push(values(first.name, first.before, 'before the update'),
     values('its change', first.change, `at most ${short(first.most)}`));
   const logits = S.logits === null ? null : pictures[S.logits];
-  if (logits && logits.values) {
+  if (logits && logits.values.length) {
     const rows = [], fixed = x => x.toFixed(2).replace('-0.00', '0.00');
     for (let i = 0; i < logits.values.length; i += logits.columns)
       rows.push(logits.values.slice(i, i + logits.columns));

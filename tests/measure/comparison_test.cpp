@@ -7,7 +7,6 @@
 
 #include "core/device/memory.h"
 #include "core/parallel.h"
-#include "measure/expected_saving.h"
 #include "measure/threads.h"
 #include "measure/timer.h"
 #include "tests/capture/step_util.h"
@@ -140,7 +139,7 @@ TEST(Comparison, RunsItsRoundsInSeveralLayoutsOfMemory) {
 }
 
 TEST(Comparison, TheIntervalIsOverAllLayouts) {
-  RoundTimes times{.eager_us = {}, .listed_us = {}, .fused_us = std::vector<double>(60, 100)};
+  RoundTimes times{.eager_us = {}, .fused_us = std::vector<double>(60, 100)};
   for (int i = 0; i < 60; ++i) times.eager_us.push_back(i % 3 == 2 ? 160 : 150);
   EXPECT_EQ(times.factor_text(), "1.50x [1.50,1.50]");
   times.layouts = 3;
@@ -248,9 +247,8 @@ TEST(Threads, AreThoseWithWhichTheStepIsFastest) {
 }
 
 TEST(Comparison, WhatOneThreadDoesThreeTimesFasterHasNoFactor) {
-  const RoundTimes times{.eager_us = std::vector<double>(9, 20),
-      .listed_us = {},
-      .fused_us = std::vector<double>(9, 10)};
+  const RoundTimes times{
+      .eager_us = std::vector<double>(9, 20), .fused_us = std::vector<double>(9, 10)};
   EXPECT_EQ(times.factor_text(), "2.00x [2.00,2.00]");
   RoundTimes distrusted = times;
   distrusted.distrusted = "one thread takes 5.000 us";

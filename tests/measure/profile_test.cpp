@@ -164,7 +164,7 @@ TEST(Profile, ModulesAndPhasesAreEverywhere) {
            "step;forward;MLP;layers.0 / Linear(37 -> 19) + layers.1 / ReLU;linear_act"})
     EXPECT_NE(fused.find(path), std::string::npos) << path << " in\n" << fused;
   // The trace says it of each op; the nodes of a graph are described alike.
-  const std::string text = profiler::chrome_trace({&p.fused, 1}).text;
+  const std::string text = profiler::chrome_trace({&p.fused, 1});
   EXPECT_NE(text.find(R"("x_module":"MLP / layers.0 / Linear(37 -> 19) + MLP / layers.1 / ReLU")"),
       std::string::npos);
   EXPECT_EQ(p.nodes[0].module, "MLP / layers.0 / Linear(37 -> 19) + MLP / layers.1 / ReLU");
@@ -173,7 +173,7 @@ TEST(Profile, ModulesAndPhasesAreEverywhere) {
 
 TEST(Profile, EachBackwardOpHasAnArrowFromItsForward) {
   const Profiled p = profile(kCpu, "none", {37, 19, 16, 10}, 8, 2);
-  const std::string text = profiler::chrome_trace({&p.eager, 1}).text;
+  const std::string text = profiler::chrome_trace({&p.eager, 1});
   const profiler::TraceCheck check = profiler::validate_trace(text);
   EXPECT_TRUE(check.problems.empty()) << check.problems[0].what;
   std::map<double, std::string> from;  // External id -> name
@@ -404,47 +404,6 @@ TEST_F(Calibrate, SeesWhatOthersTakeOfTheCores) {
   EXPECT_FALSE(is_loaded(1.1, 1, 2)) << "one core is left for one thread";
   EXPECT_TRUE(is_loaded(1.2, 1, 2));
   EXPECT_TRUE(is_loaded(0.2, 4, 2));
-}
-
-TEST_F(Calibrate, RoofsThatALaterRunBeatsAreMeasuredAgain) {
-  const auto report = [](int64_t stall_ns) {
-    profiler::FakeClock clock;
-    const profiler::Roofs roofs{.f32_gflops = 10, .cache_gbs = 10, .dram_gbs = 10, .op_ns = 100};
-    profiler::Session session(
-        {.schedule = {.wait = 0, .warmup = 0, .active = 8}, .roofs = roofs, .clock = &clock});
-    for (int step = 0; !session.done(); ++step) {
-      profiler::fake_op(clock, "matmul", 100, 10'000, {.cost = {200'000, 10, 10}});  // 20 GFLOP/s
-      clock.advance(step % 2 * stall_ns);
-      session.step();
-    }
-    return session.finish();
-  };
-  EXPECT_EQ(faster_than(report(0)), "matmul");
-  EXPECT_EQ(faster_than(report(50'000)), "") << "a busy machine proves nothing";
-  EXPECT_FALSE(calibrate_beaten(report(0))) << "nothing is kept";
-
-  profiler::Roofs stored{.key = profiler::roofs_key(kCpu),
-      .f32_gflops = 10,
-      .cache_gbs = 1e6,
-      .cache_bytes = 1,
-      .op_ns = 100};
-  const profiler::Roofs both = better(stored, {.f32_gflops = 30, .cache_gbs = 20, .op_ns = 200});
-  EXPECT_EQ(both.f32_gflops, 30);
-  EXPECT_EQ(both.cache_gbs, 1e6);
-  EXPECT_EQ(both.op_ns, 200);
-  EXPECT_EQ(both.beaten, 1);
-
-  const std::string file = profiler::roofs_file(kCpu);
-  profiler::save_roofs(stored, file);
-  stored.beaten = 3;
-  profiler::save_roofs(stored, file);
-  EXPECT_FALSE(calibrate_beaten(report(0))) << "then the counted work is wrong, or the machine";
-  stored.beaten = 0;
-  profiler::save_roofs(stored, file);
-  const bool done = calibrate_beaten(report(0));
-  EXPECT_EQ(profiler::stored_roofs(kCpu)->cache_gbs, 1e6);
-  EXPECT_EQ(profiler::stored_roofs(kCpu)->beaten, done ? 1 : 0);
-  if (!done) GTEST_SKIP() << "others use this machine: no roofs are kept";
 }
 
 // ---- On a card

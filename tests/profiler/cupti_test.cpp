@@ -225,7 +225,7 @@ TEST_F(Cupti, ReplaysAreTimedNodeByNode) {
   const Report branches = replays();  // every kernel for itself in its lane
   EXPECT_TRUE(branches.incomplete.empty()) << branches.incomplete[0];
   EXPECT_EQ(branches.timeline().busy_ns, 2 * 4000);
-  const TraceCheck check = validate_trace(chrome_trace({&branches, 1}).text);
+  const TraceCheck check = validate_trace(chrome_trace({&branches, 1}));
   EXPECT_TRUE(check.problems.empty()) << check.problems[0].what;
   fake_.parallel = false;
   fake_.lose = 9;  // the second kernel of b, in the last step

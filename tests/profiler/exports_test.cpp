@@ -282,8 +282,7 @@ TEST_F(Files, AreWrittenAsNamedAndNotOverOthers) {
   const Exports two{folder + "/q", {"json", "html"}, true};
   one.check(false);
   const Report report = cpu_report();
-  const std::vector<std::string> said = one.write({&report, 1}, kRun, "a table");
-  EXPECT_TRUE(said.empty()) << said[0];
+  one.write({&report, 1}, kRun, "a table");
   EXPECT_EQ(text_of(folder + "/p.txt"), "a table");
   const std::vector<Report> both = {report, device_report()};
   two.write(both, kRun, "");
@@ -411,7 +410,7 @@ TEST(Html, ReadsKernelsNamesAloud) {
   EXPECT_EQ(data["names"], (Json{{name, read_kernel_name(name)->text()},
                                {"Memcpy HtoD", read_kernel_name("Memcpy HtoD")->text()}}));
   int slices = 0;
-  for (const Json& slice : data["timelines"][0]["slices"]) slices += slice[5] == name;
+  for (const Json& slice : data["timelines"][0]["slices"]) slices += slice["kernel"] == name;
   EXPECT_EQ(slices, 2) << "linear and matmul";
   EXPECT_EQ(data["profiles"][0]["rows"][0]["kernels"][0]["name"], name);
 }

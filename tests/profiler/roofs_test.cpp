@@ -22,8 +22,7 @@ class StoredRoofs : public testing::Test {
         .cache_bytes = 16'000'000,
         .op_ns = 650,
         .spread = 0.04,
-        .others_cores = 0.02,
-        .beaten = 1};
+        .others_cores = 0.02};
   }
   const test::TempDir folder_;
   const test::ScopedEnv cache_{"XDG_CACHE_HOME", folder_.path().c_str()};
@@ -39,7 +38,6 @@ TEST_F(StoredRoofs, CarryTheirSpreadAndConditions) {
   EXPECT_EQ(read->f32_gflops, 95);
   EXPECT_EQ(read->spread, 0.04);
   EXPECT_EQ(read->others_cores, 0.02);
-  EXPECT_EQ(read->beaten, 1);
   Roofs other = roofs();
   other.key += " of another machine";
   save_roofs(other, file);

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string trace_of(const Report& report) { return chrome_trace({&report, 1}).text; }
+std::string trace_of(const Report& report) { return chrome_trace({&report, 1}); }
 
 std::string rules(const TraceCheck& check) {
   std::string out;
@@ -149,31 +149,11 @@ TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
   EXPECT_EQ(phases, (std::map<std::string, double>{{"forward", 18}, {"optimizer", 8}}));
 }
 
-TEST(ChromeTrace, TakesWholeStepsThatFit) {
-  const Report report = device_report();
-  const ChromeTrace all = chrome_trace({&report, 1});
-  const auto bytes = static_cast<int64_t>(all.text.size());
-  EXPECT_EQ(all.note, "");
-  EXPECT_EQ(chrome_trace({&report, 1}, {.most_bytes = bytes}).steps, 3);
-  const ChromeTrace two = chrome_trace({&report, 1}, {.most_bytes = bytes - 1});
-  EXPECT_EQ(two.steps, 2);
-  EXPECT_NE(two.note.find("the trace holds steps 0..1 of 3 active ones: more take over"),
-      std::string::npos)
-      << two.note;
-  EXPECT_EQ(two.text.find("ProfilerStep#2"), std::string::npos);
-  EXPECT_LT(static_cast<int64_t>(two.text.size()), bytes);
-  EXPECT_EQ(rules(validate_trace(two.text)), "");
-  const ChromeTrace none = chrome_trace({&report, 1}, {.most_bytes = 1000});
-  EXPECT_EQ(none.steps, 0);
-  EXPECT_EQ(none.text, "");
-  EXPECT_NE(none.note.find("no trace: step 0 alone takes"), std::string::npos) << none.note;
-}
-
 // Two modes on one clock: processes of their own, and all of it sound.
 TEST(ChromeTrace, HoldsAPairOfReports) {
   Report reports[] = {device_report(), device_report()};
   reports[1].mode = "fused";
-  const std::string text = chrome_trace(reports).text;
+  const std::string text = chrome_trace(reports);
   EXPECT_EQ(rules(validate_trace(text)), "");
   std::map<std::string, int> events;  // of each process
   std::map<int, std::string> process;
@@ -318,7 +298,7 @@ std::string trace_of_rank(int rank, int64_t begin, int64_t end) {
         .step = uint32_t(step.number),
         .stream = 1,
         .source = Source::cupti});
-  return chrome_trace({&report, 1}, {.rank = rank, .ranks = 2}).text;
+  return chrome_trace({&report, 1}, {.rank = rank, .ranks = 2});
 }
 
 // The kernel's name is NCCL's own, by which HTA knows it.

@@ -10,16 +10,24 @@ namespace {
 
 constexpr double kLess = 1 - 1e-9, kMore = 1 + 1e-9;
 
-// A row that is 10 us at work and 1 us in dispatch, at some shares of the roofs.
-RowFacts row(double compute, double memory) {
+// A row of a card that is 10 us at work and 1 us on the host, at some shares of the roofs.
+constexpr Ceiling kRoofs{.flops_per_ns = 1, .bytes_per_ns = 1};
+Row row(double compute, double memory) {
   return {.launches = 1,
-      .busy_ns = 10e3,
-      .host_ns = 1e3,
-      .has_roofs = true,
-      .roof = std::max(compute, memory),
-      .compute_is_nearer = compute >= memory};
+      .cost = {int64_t(1e12 * compute), int64_t(1e12 * memory), 0},
+      .self_ns = 1000,
+      .typical_ns = 10e3,
+      .roof = std::max(compute, memory)};
 }
-RowCode code(const RowFacts& facts) { return row_verdict(facts).code; }
+Measurement card() {
+  Measurement run;
+  run.device = {Device::Type::cuda, 0};
+  return run;
+}
+RowCode code(const Row& row, const Measurement& run = card(), const Ceiling& roofs = kRoofs,
+    bool busy = false) {
+  return row_verdict(row, run, roofs, busy).code;
+}
 
 TEST(Verdict, RowsAtBothSidesOfEveryThreshold) {
   EXPECT_EQ(code(row(kAboveRoof * kMore, 0)), RowCode::above_roof);
@@ -32,73 +40,87 @@ TEST(Verdict, RowsAtBothSidesOfEveryThreshold) {
   EXPECT_EQ(code(row(kFarFromRoof, 0.1)), RowCode::mixed);
   EXPECT_EQ(code(row(kFarFromRoof * kLess, 0.1)), RowCode::latency_bound);
 
-  RowFacts launch = row(0.7, 0);
-  launch.host_ns = launch.busy_ns;
+  Row launch = row(0.7, 0);
+  launch.self_ns = 10'000;
   EXPECT_EQ(code(launch), RowCode::compute_bound);
-  launch.host_ns *= kMore;
+  launch.self_ns = 10'001;
   EXPECT_EQ(code(launch), RowCode::launch_bound);
-  launch.replayed = true;  // no host time per row
-  EXPECT_EQ(code(launch), RowCode::compute_bound);
+  Measurement replayed = card();
+  replayed.replayed = true;  // no host time per row
+  EXPECT_EQ(code(launch, replayed), RowCode::compute_bound);
+  // On the CPU: what is in kernels against what is outside of them.
+  launch.typical_kernel_ns = 5000;
+  EXPECT_EQ(code(launch, {}), RowCode::compute_bound);
+  launch.typical_kernel_ns = 4999;
+  EXPECT_EQ(code(launch, {}), RowCode::launch_bound);
+  Row sum = row(0.7, 0);
+  sum.role = Role::comm;  // what ranks send each other has no roof
+  EXPECT_EQ(code(sum), RowCode::unknown);
 }
 
 TEST(Verdict, RowsInTheOrderOfTheirReasons) {
-  RowFacts f = row(2, 2);
-  EXPECT_EQ(code(f), RowCode::above_roof);
-  f.busy = true;
-  EXPECT_EQ(code(f), RowCode::unknown);
-  f.has_roofs = false;
-  EXPECT_EQ(code(f), RowCode::unknown);
-  f.busy_ns = 0;
-  EXPECT_EQ(code(f), RowCode::unknown);
-  f.launches = 0;
-  EXPECT_EQ(code(f), RowCode::meta);
-  f.emulated = true;
-  EXPECT_EQ(code(f), RowCode::emulated);
-  f.invalid = true;
-  EXPECT_EQ(code(f), RowCode::invalid);
-  EXPECT_EQ(row_verdict(row(0.69, 0.1)).evidence, "69 % of the compute roof");
+  Row r = row(2, 2);
+  Measurement run = card();
+  EXPECT_EQ(code(r), RowCode::above_roof);
+  EXPECT_EQ(code(r, run, kRoofs, true), RowCode::unknown);
+  EXPECT_EQ(code(r, run, {}), RowCode::unknown);
+  r.typical_ns = 0;
+  EXPECT_EQ(code(r), RowCode::unknown);
+  r.launches = 0;
+  EXPECT_EQ(code(r), RowCode::meta);
+  run.device = {Device::Type::simt, 0};
+  EXPECT_EQ(code(r, run), RowCode::emulated);
+  r.untimed = 1;
+  EXPECT_EQ(code(r, run), RowCode::invalid);
+  EXPECT_EQ(
+      row_verdict(row(0.69, 0.1), card(), kRoofs, false).evidence, "69 % of the compute roof");
 }
 
-StepFacts step() { return {.has_roofs = true, .window_ns = 100e3, .self_ns = 80e3}; }
-StepCode code(const StepFacts& facts) { return step_verdict(facts).code; }
+// A step of a card: 100 us of window, 80 of self time, in which `part` is in rows of that class.
+Profile step(RowCode of, double part) {
+  Profile p;
+  p.device = {Device::Type::cuda, 0};
+  p.roofline = kRoofs;
+  p.idle = Timeline{.window_ns = 100'000};
+  p.rows = {{.typical_ns = part, .verdict = {of}}, {.typical_ns = 80e3 - part}};
+  return p;
+}
+StepCode code(const Profile& profile) { return step_verdict(profile).code; }
 
 TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
-  StepFacts f = step();
-  EXPECT_EQ(code(f), StepCode::mixed);
-  for (const auto& [part, wanted] : {std::pair{&StepFacts::compute_ns, StepCode::compute_bound},
-           {&StepFacts::memory_ns, StepCode::memory_bound},
-           {&StepFacts::latency_ns, StepCode::latency_bound}}) {
-    f = step();
-    f.*part = kClassShare * f.self_ns;
-    EXPECT_EQ(code(f), wanted);
-    f.*part *= kLess;
-    EXPECT_EQ(code(f), StepCode::mixed);
+  EXPECT_EQ(code(step(RowCode::mixed, 0)), StepCode::mixed);
+  for (const auto& [of, wanted] : {std::pair{RowCode::compute_bound, StepCode::compute_bound},
+           {RowCode::memory_bound, StepCode::memory_bound},
+           {RowCode::latency_bound, StepCode::latency_bound}}) {
+    EXPECT_EQ(code(step(of, kClassShare * 80e3)), wanted);
+    EXPECT_EQ(code(step(of, kClassShare * 80e3 * kLess)), StepCode::mixed);
   }
-  f = step();
-  f.compute_ns = f.self_ns;
-  f.host_ns = kHostShare * f.window_ns * kLess;
-  EXPECT_EQ(code(f), StepCode::compute_bound);
-  f.host_ns = kHostShare * f.window_ns;
-  EXPECT_EQ(code(f), StepCode::overhead_bound);
-  f.data_ns = kInputShare * f.window_ns * kLess;
-  EXPECT_EQ(code(f), StepCode::overhead_bound);
-  f.data_ns = kInputShare * f.window_ns;
-  EXPECT_EQ(code(f), StepCode::input_bound);
-  for (bool StepFacts::*why : {&StepFacts::emulated, &StepFacts::incomplete}) {
-    StepFacts undecided = f;
-    undecided.*why = true;
+  Profile p = step(RowCode::compute_bound, 80e3);
+  p.idle->host_ns = int64_t(kHostShare * 100e3) - 1;
+  EXPECT_EQ(code(p), StepCode::compute_bound);
+  ++p.idle->host_ns;
+  EXPECT_EQ(code(p), StepCode::overhead_bound);
+  p.idle->data_ns = int64_t(kInputShare * 100e3) - 1;
+  EXPECT_EQ(code(p), StepCode::overhead_bound);
+  ++p.idle->data_ns;
+  EXPECT_EQ(code(p), StepCode::input_bound);
+  for (const auto& spoil : {+[](Profile& p) {
+                              p.device = {Device::Type::simt, 0};
+                            },
+           +[](Profile& p) { p.incomplete = {"lost"}; }, +[](Profile& p) { p.idle.reset(); }}) {
+    Profile undecided = p;
+    spoil(undecided);
     EXPECT_EQ(code(undecided), StepCode::undecided);
   }
-  f.busy = "machine busy: no verdict";
-  EXPECT_EQ(step_verdict(f).evidence, f.busy);
-  EXPECT_EQ(step_verdict(f).advice, "");
-  f = step();
-  f.has_roofs = false;
-  EXPECT_EQ(code(f), StepCode::undecided);
-  f.host_ns = f.window_ns;  // which needs no roofs
-  f.on_cpu = false;
-  f.busy_ns = 64e3;
-  EXPECT_EQ(step_verdict(f).evidence,
+  p.disturbed = "one thread takes less";
+  EXPECT_EQ(step_verdict(p).evidence, p.busy());
+  EXPECT_EQ(step_verdict(p).advice, "");
+  p = step(RowCode::mixed, 0);
+  p.roofline.reset();
+  EXPECT_EQ(code(p), StepCode::undecided);
+  p.idle->host_ns = 100'000;  // which needs no roofs
+  p.idle->busy_ns = 64'000;
+  EXPECT_EQ(step_verdict(p).evidence,
       "host idle is 100 % of the window: the host needs 164us to issue 64us of work.");
 }
 
