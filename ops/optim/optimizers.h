@@ -65,9 +65,10 @@ struct OptimizerState {
 // StepState and attributes make of them.
 template <class V> struct StepNumbers {
   V lr, momentum, beta1, rest1, beta2, rest2, alpha, rest_alpha, eps;
-  V l2, shrink;             // weight decay: through the gradient; on the weight, as a factor
+  V l2, shrink;             // weight decay: through the gradient, or as a factor of the weight
+  V always_shrink;          // the factor, for who knows no other way
   V root_scale, scaled_lr;  // by Adam's bias corrections
-  bool nesterov, decoupled;
+  bool nesterov;
 
   SINTER_FN StepNumbers(const StepState& state, const UpdateAttrs& attrs)
       : lr(V(state.lr)),
@@ -79,12 +80,12 @@ template <class V> struct StepNumbers {
         alpha(V(attrs.alpha)),
         rest_alpha(V(1 - attrs.alpha)),
         eps(V(attrs.eps)),
-        l2(V(attrs.weight_decay)),
-        shrink(V(1 - state.lr * attrs.weight_decay)),
+        l2(V(attrs.decoupled ? 0 : attrs.weight_decay)),
+        shrink(V(attrs.decoupled ? 1 - state.lr * attrs.weight_decay : 1)),
+        always_shrink(V(1 - state.lr * attrs.weight_decay)),
         root_scale(V(state.root_scale)),
         scaled_lr(V(state.lr * state.step_scale)),
-        nesterov(attrs.nesterov),
-        decoupled(attrs.decoupled) {}
+        nesterov(attrs.nesterov) {}
 };
 
 // The formula of the optimizer O with the numbers of a step: step(p, g, states..).
@@ -147,8 +148,8 @@ struct Adam {
   }
 
   template <class V> static SINTER_FN V step(const StepNumbers<V>& n, V p, V g, V& m, V& v) {
-    g = g + (n.decoupled ? V(0) : n.l2) * p;
-    p = p * (n.decoupled ? n.shrink : V(1));
+    g = g + n.l2 * p;
+    p = p * n.shrink;
     m = m + n.rest1 * (g - m);
     v = n.beta2 * v + n.rest2 * g * g;
     return p - n.scaled_lr * m / (math::sqrt(v) * n.root_scale + n.eps);
@@ -197,7 +198,7 @@ struct Lion {
     const V c = n.beta1 * m + n.rest1 * g;
     m = n.beta2 * m + n.rest2 * g;
     const V sign = c > V(0) ? V(1) : c < V(0) ? V(-1) : c;  // 0 of 0, and NaN of NaN
-    return p * n.shrink - n.lr * sign;
+    return p * n.always_shrink - n.lr * sign;
   }
 };
 
