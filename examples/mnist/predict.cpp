@@ -177,10 +177,8 @@ class Predictor {
     write_graph(flags_.dump_graph, record_forward(1));
     const std::string file = escaped(flags_.dump_graph);
     out_.note("graph",
-        fmt::format("{}: the forward pass at batch 1; ", file) +
-            (file.ends_with(".dot") ? fmt::format("dot -Tsvg {} draws it", file)
-                                    : fmt::format("mnist predict --graph {} --from {} runs it",
-                                          file, escaped(path_))));
+        fmt::format("{}: the forward pass at batch 1; mnist predict --graph {} --from {} runs it",
+            file, file, escaped(path_)));
   }
 
   // Runs the graph of a file in place of the model, on the model's weights.
