@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numeric>
 
 #include "autograd/autograd.h"
 #include "core/device/memory.h"
@@ -45,11 +46,9 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
       copy_to_device(base + at, in.device(), &value, sizeof value);
     };
     for (int64_t i = 0; i < in.numel(); ++i) {
-      int64_t at = in.offset(), rest = i;
-      for (int d = in.rank() - 1; d >= 0; --d) {
-        at += rest % in.size(d) * in.strides()[d];
-        rest /= in.size(d);
-      }
+      const Dims index = index_of(i, in.shape());
+      const int64_t at =
+          std::inner_product(index.begin(), index.end(), in.strides().begin(), in.offset());
       double before;
       copy_to_host(&before, base + at, in.device(), sizeof before);
       set(at, before + options.step);

@@ -28,21 +28,19 @@ Tensor filled_with(double value, const Shape& shape, DType dtype, Device device)
   return whole;
 }
 
-}  // namespace
-
-Tape& Tape::current() {
-  static thread_local Tape tape;
-  return tape;
-}
-
-namespace {
 [[maybe_unused]] const bool registered = [] {
   Context::on_create([](Context& context) {
     context.recorders.insert(context.recorders.begin(), &Tape::current());
   });
   return true;
 }();
+
 }  // namespace
+
+Tape& Tape::current() {
+  static thread_local Tape tape;
+  return tape;
+}
 
 uint64_t Tape::next_generation() {
   static std::atomic<uint64_t> next{1};
@@ -84,12 +82,6 @@ void Tape::check_known(const Tensor& leaf, const char* op) {
       "parameter");
 }
 
-namespace {
-bool any_requires_grad(Operands in) {
-  return std::ranges::any_of(in, [](const Tensor& t) { return t.requires_grad(); });
-}
-}  // namespace
-
 // An op that has a backward may change operands beside those that it differentiates: statistics.
 void Tape::check_in_place(const OpDef& op, Operands in) const {
   if (!Context::current().grad_enabled) return;
@@ -103,18 +95,14 @@ void Tape::check_in_place(const OpDef& op, Operands in) const {
 }
 
 void Tape::record(const Call& call) {
-  if (!Context::current().grad_enabled || !call.op.backward || !any_requires_grad(call.in)) return;
+  if (!Context::current().grad_enabled || !call.op.backward) return;
   const char* name = call.op.name.c_str();
   SINTER_ASSERT(call.in.size() <= 32, name, ": ", call.in.size(), " inputs");
   uint32_t needs = 0;
   for (size_t i = 0; i < call.in.size(); ++i) needs |= uint32_t(call.in[i].requires_grad()) << i;
+  if (needs == 0) return;
   Node node{.op = &call.op,
       .attrs = call.attrs,
-      .in = {},
-      .out = {},
-      .versions = {},
-      .in_slots = {},
-      .out_slots = {},
       .needs = needs,
       .uid = profiler::last_op_uid(),
       .module = Context::current().module};
@@ -163,15 +151,15 @@ void Tape::check_usable(const Node& node) const {
             " comes from it"),
         used_hint());
   }
-  for (size_t i = 0; i < node.in.size() + node.out.size(); ++i) {
+  for (size_t i = 0; i < node.versions.size(); ++i) {
     const bool input = i < node.in.size();
-    const Tensor& t = input ? node.in[i] : node.out[i - node.in.size()];
+    const size_t n = input ? i : i - node.in.size();
+    const Tensor& t = input ? node.in[n] : node.out[n];
     if (!t.defined() || t.storage()->version() == node.versions[i]) continue;
     const char* writer = t.storage()->last_writer();
     throw Error(Error::Kind::state,
-        cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ",
-            input ? i : i - node.in.size(), ", ", t.describe(), ", but ",
-            writer ? writer : "something", " changed it in place since"),
+        cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ", n, ", ",
+            t.describe(), ", but ", writer ? writer : "something", " changed it in place since"),
         "call backward before the change, or change a copy");
   }
 }
@@ -179,11 +167,6 @@ void Tape::check_usable(const Node& node) const {
 Tensors Tape::run_backward(const Node& node, const Tensors& grads) {
   const profiler::BackwardOf profiled(node.uid);
   const ModulePath module(node.module);
-  running_ = &node - nodes_.data();
-  const struct Done {
-    int64_t& running;
-    ~Done() { running = -1; }
-  } done{running_};
   return node.op->backward(Saved{node.in, node.out, node.attrs, node.needs}, grads);
 }
 
@@ -249,9 +232,8 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   reached[root_slot] = 1;
   for (size_t i = nodes_.size(); i-- > 0;) {
     const Node& node = nodes_[i];
-    bool wanted = false;
-    for (const int64_t slot : node.out_slots) wanted = wanted || (slot >= 0 && reached[slot]);
-    if (!wanted) continue;
+    const auto wanted = [&](int64_t slot) { return slot >= 0 && reached[slot]; };
+    if (std::ranges::none_of(node.out_slots, wanted)) continue;
     SINTER_CHECK(i >= outside_, state,
         cat("backward: inside a captured step, through ", node.op->text(),
             ", which ran before the step began; a replay would not see it run again"),
@@ -266,11 +248,13 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
 
   // From here on the tape is used up, even if an op or a hook throws.
   const struct UsedUp {
-    Tape* tape;
+    Tape& tape;
+    const bool keep;
     ~UsedUp() {
-      if (tape) tape->clear();
+      tape.running_ = -1;
+      if (!keep) tape.clear();
     }
-  } used_up{options.retain_tape ? nullptr : this};
+  } used_up{*this, options.retain_tape};
 
   Tensors grads(slots_.size());
   grads[root_slot] = grad_output;
@@ -278,23 +262,23 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   const auto finish = [&](int64_t slot) { this->finish(slots_[slot], grads[slot]); };
   for (size_t i = nodes_.size(); i-- > 0;) {
     Node& node = nodes_[i];
+    const auto has_gradient = [&](int64_t slot) { return slot >= 0 && grads[slot].defined(); };
+    if (std::ranges::none_of(node.out_slots, has_gradient)) continue;
     Tensors out_grads;
-    bool wanted = false;
     for (size_t o = 0; o < node.out_slots.size(); ++o) {
       const int64_t slot = node.out_slots[o];
-      const bool has = slot >= 0 && grads[slot].defined();
-      if (has) finish(slot);
-      out_grads.push_back(has ? std::move(grads[slot]) : Tensor{});
-      if (has) grads[slot] = {};
-      wanted = wanted || has;
-    }
-    if (!wanted) continue;
-    for (size_t o = 0; o < out_grads.size(); ++o) {
       const Tensor& out = node.out[o];
-      if (!out_grads[o].defined() && node.out_slots[o] >= 0)
-        out_grads[o] = filled_with(0, out.shape(), out.dtype(), out.device());
+      if (has_gradient(slot)) {
+        finish(slot);
+        out_grads.push_back(std::exchange(grads[slot], {}));
+      } else {
+        out_grads.push_back(
+            slot < 0 ? Tensor() : filled_with(0, out.shape(), out.dtype(), out.device()));
+      }
     }
+    running_ = int64_t(i);
     Tensors in_grads = run_backward(node, out_grads);
+    running_ = -1;
     out_grads.clear();
     SINTER_ASSERT(in_grads.size() == node.in.size(), node.op->text(), " gave ", in_grads.size(),
         " gradients for ", node.in.size(), " inputs");
@@ -334,14 +318,11 @@ GradMode::~GradMode() { Context::current().grad_enabled = before_; }
 void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
   SINTER_CHECK(t.requires_grad(), state,
       cat("register_hook: the tensor does not require grad: ", t.describe()));
-  if (t.autograd().leaf) {
-    t.autograd().hooks.push_back(std::move(hook));
-  } else {
-    const int64_t slot = Tape::current().slot_of(t);
-    SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used",
-        Tape::current().used_hint());
-    Tape::current().add_hook(slot, std::move(hook));
-  }
+  if (t.autograd().leaf) return t.autograd().hooks.push_back(std::move(hook));
+  const int64_t slot = Tape::current().slot_of(t);
+  SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used",
+      Tape::current().used_hint());
+  Tape::current().add_hook(slot, std::move(hook));
 }
 
 void retain_grad(const Tensor& t) {

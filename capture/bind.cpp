@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <optional>
 
 #include "capture/text.h"
 #include "ops/ops.h"
@@ -20,62 +19,30 @@ std::string lines(const std::vector<std::string>& all) {
   return all.size() > kMaxLines ? cat(out, "\n    and ", all.size() - kMaxLines, " more") : out;
 }
 
-struct Bound {
-  int value;
-  Tensor tensor;
-};
-
-// By how many bytes the tensors lie further back in one storage than the values in their buffer;
-// nothing if they lie otherwise.
-std::optional<int64_t> shift_of(const Graph& graph, const std::vector<Bound>& parts) {
-  std::optional<int64_t> shift;
-  for (const auto& [value, tensor] : parts) {
-    const Value& v = graph.values[value];
-    const int64_t here = (tensor.offset() - v.offset) * int64_t(size_of(v.dtype));
-    const bool same_layout =
-        (v.contiguous() && tensor.is_contiguous()) || tensor.strides() == v.strides;
-    if (!same_layout || here < 0 || tensor.storage() != parts[0].tensor.storage() ||
-        shift.value_or(here) != here)
-      return std::nullopt;
-    shift = here;
+// Binds the buffer of a parameter to the tensor, or to a copy of it in the parameter's layout.
+void bind_buffer(Graph& graph, int parameter, Tensor tensor) {
+  const Value v = graph.values[parameter];
+  Buffer& buffer = graph.buffers[v.buffer];
+  const bool writes = graph.changes_in_place(v.buffer);
+  if (tensor.strides() != v.strides && !(v.contiguous() && tensor.is_contiguous())) {
+    SINTER_CHECK(v.contiguous() && !writes, state,
+        cat("graph: cannot bind: ", escaped(v.name), " ", tensor.describe(), " strides ",
+            tensor.strides().str(), "; the graph ", writes ? "changes it where it lies, and " : "",
+            "wants strides ", v.strides.str()));
+    tensor = tensor.to(tensor.device());
   }
-  return shift;
-}
-
-void bind_buffer(Graph& graph, int buffer, const std::vector<Bound>& parts) {
-  Buffer& b = graph.buffers[buffer];
-  const std::string& name = graph.values[parts[0].value].name;
-  std::optional<int64_t> shift = shift_of(graph, parts);
-  std::shared_ptr<Storage> storage = parts[0].tensor.storage();
-  if (!shift || *shift + b.bytes > storage->bytes()) {
-    SINTER_CHECK(!graph.changes_in_place(buffer), state,
-        cat("graph: cannot bind: ", escaped(name), " ", parts[0].tensor.describe(),
-            "; the graph changes it, and it must lie in one storage",
-            parts.size() > 1 ? " with " + escaped(graph.values[parts[1].value].name) : "",
-            " as it did when the graph was saved"));
-    storage = Tensor::zeros({int64_t(b.bytes)}, DType::u8, parts[0].tensor.device()).storage();
-    for (const Bound& part : parts) {
-      const Value& v = graph.values[part.value];
-      SINTER_CHECK(v.contiguous(), state,
-          cat("graph: cannot bind: ", escaped(v.name), " ", part.tensor.describe(),
-              "; the graph wants strides ", v.strides.str()));
-      Tensor to = Tensor::view_of(storage, v.dtype, v.shape, v.strides, v.offset);
-      launch_op({kCopyOp, {&part.tensor, 1}, {&to, 1}, Attrs(), Role::none});
-    }
-    shift = 0;
-  }
-  b.storage = std::move(storage);
-  b.bytes = b.storage->bytes();
-  for (Value& v : graph.values) {
-    if (v.buffer != buffer) continue;
-    const int64_t size = int64_t(size_of(v.dtype));
-    const bool is_step_state =
-        v.dtype == DType::u8 &&
-        graph.changes_in_place(buffer);  // what else of bytes is changed in place
-    SINTER_CHECK(*shift % (is_step_state ? int64_t{alignof(StepState)} : size) == 0, state,
-        cat("graph: cannot bind: ", escaped(name), "; it begins between two elements of ",
-            print_type(v)));
-    v.offset += *shift / size;
+  buffer.storage = tensor.storage();
+  buffer.bytes = buffer.storage->bytes();
+  const int64_t shift = tensor.offset() * int64_t(size_of(v.dtype));
+  for (Value& view : graph.values) {
+    if (view.buffer != v.buffer) continue;
+    const int64_t size = int64_t(size_of(view.dtype));
+    // What else of bytes is changed in place?
+    const bool is_step_state = view.dtype == DType::u8 && writes;
+    SINTER_CHECK(shift % (is_step_state ? int64_t{alignof(StepState)} : size) == 0, state,
+        cat("graph: cannot bind: ", escaped(v.name), "; it begins between two elements of ",
+            print_type(view)));
+    view.offset += shift / size;
   }
 }
 
@@ -93,10 +60,8 @@ Graph load(const std::string& file) {
 }
 
 Graph bind(Graph graph, const FindTensor& find) {
-  std::vector<std::vector<Bound>> parts(graph.buffers.size());
+  std::vector<std::pair<int, Tensor>> found;
   std::vector<std::string> missing, different;
-  Device device = kCpu;
-  bool any = false;
   for (size_t i = 0; i < graph.values.size(); ++i) {
     const Value& v = graph.values[i];
     if (graph.buffers[v.buffer].kind != Buffer::Kind::external || v.name.empty()) continue;
@@ -107,29 +72,23 @@ Graph bind(Graph graph, const FindTensor& find) {
       different.push_back(cat("shape ", escaped(v.name), ": found ", name_of(t.dtype()),
           t.shape().str(), ", graph ", print_type(v)));
     } else {
-      SINTER_CHECK(!any || t.device() == device, device,
+      SINTER_CHECK(found.empty() || t.device() == found[0].second.device(), device,
           cat("graph: cannot bind: ", escaped(v.name), " ", t.describe(), "; others are on ",
-              device.str()));
-      device = t.device();
-      any = true;
-      parts[v.buffer].push_back({int(i), t});
+              found[0].second.device().str()));
+      found.emplace_back(i, t);
     }
   }
   SINTER_CHECK(missing.empty() && different.empty(), checkpoint,
       cat("graph: parameters do not match: ", missing.size(), " missing, ", different.size(),
           " of another shape or type", lines(missing), lines(different)));
-  for (size_t b = 0; b < graph.buffers.size(); ++b) {
-    Buffer& buffer = graph.buffers[b];
+  const Device device = found.empty() ? kCpu : found[0].second.device();
+  for (const Value& v : graph.values) {
+    Buffer& buffer = graph.buffers[v.buffer];
     buffer.device = device;
-    if (buffer.kind == Buffer::Kind::constant) {
-      const auto v = std::ranges::find_if(
-          graph.values, [&](const Value& value) { return value.buffer == int(b); });
-      buffer.storage =
-          Tensor::full({}, buffer.value, v == graph.values.end() ? DType::f32 : v->dtype, device)
-              .storage();
-    }
-    if (!parts[b].empty()) bind_buffer(graph, int(b), parts[b]);
+    if (buffer.kind == Buffer::Kind::constant)
+      buffer.storage = Tensor::full({}, buffer.value, v.dtype, device).storage();
   }
+  for (const auto& [value, tensor] : found) bind_buffer(graph, value, tensor);
   return graph;
 }
 

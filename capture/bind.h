@@ -15,11 +15,10 @@ Graph load(const std::string& file);
 // The tensor of that name, or an undefined one.
 using FindTensor = std::function<Tensor(const std::string& name)>;
 
-// Gives every external buffer its memory: that of the tensors found, so that a graph with updates
-// changes them. A graph that only reads a parameter gets a copy where the tensor lies otherwise
-// than recorded (parameters that shared one storage, say). The graph moves to the tensors' device.
-// Throws checkpoint: missing names and wrong shapes or types, all of them; state: memory that
-// cannot be bound.
+// Gives every parameter of a graph that was read its memory: that of the tensor found, so that a
+// graph with updates changes it. A graph that only reads a parameter gets a copy where the tensor
+// lies otherwise than recorded. The graph moves to the tensors' device. Throws checkpoint: missing
+// names and wrong shapes or types, all of them; state: memory that cannot be bound.
 Graph bind(Graph graph, const FindTensor& find);
 
 // Throws data unless the graph has one dense input f32[1, N] and one output f32[1, C] and changes

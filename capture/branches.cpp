@@ -38,11 +38,6 @@ std::vector<int> branch_of_nodes(const Graph& graph) {
 
 bool Branches::any_side() const { return std::ranges::find(branch, 1) != branch.end(); }
 
-bool Branches::parallel(int a, int b) const {
-  if (a > b) std::swap(a, b);
-  return follows[b][branch[a]] < a;
-}
-
 Branches split_branches(const Graph& graph) {
   const size_t count = graph.nodes.size();
   const Uses uses(graph);

@@ -31,9 +31,6 @@ struct Branches {
                            // kStart: the beginning of the step
   int join = kNone;        // what the end of the main branch waits for
   bool any_side() const;
-  // True if two nodes may run at the same time.
-  bool parallel(int a, int b) const;
-
   std::vector<std::array<int, 2>> follows;  // per node, per branch: the last node that is done when
                                             // it starts (itself on its own), or kNone
 };

@@ -9,12 +9,20 @@
 namespace sinter::capture {
 namespace {
 
-using Need = Captured::Gradient::Need;
+std::string name_of(const Leaf& leaf) {
+  const std::string name = leaf.tensor.has_autograd() ? leaf.tensor.autograd().name : "";
+  if (!name.empty()) return name;
+  return leaf.input >= 0 ? cat("input ", leaf.input) : cat("a leaf ", leaf.tensor.describe());
+}
 
-bool is_external(const Graph& graph, const Tensor& t) {
-  return std::ranges::any_of(graph.buffers, [&](const Buffer& b) {
-    return b.kind == Buffer::Kind::external && b.storage == t.storage();
-  });
+// The leaf of `recorded` that stands for the same tensor, or nullptr.
+const Leaf* find_leaf(const Recorded& recorded, const Leaf& wanted) {
+  for (const Leaf& leaf : recorded.leaves) {
+    const bool same = leaf.parameter == wanted.parameter && leaf.input == wanted.input;
+    if (same && (leaf.parameter >= 0 || leaf.input >= 0 || leaf.tensor.is_same(wanted.tensor)))
+      return &leaf;
+  }
+  return nullptr;
 }
 
 // What a replay asks of a leaf's gradient at its beginning, and does with it. `leaf` is of the
@@ -23,24 +31,23 @@ bool is_external(const Graph& graph, const Tensor& t) {
 // none, either time, has made the first gradient itself; to one that is there it would have added,
 // so none may be. Of a gradient that is read, only the layout counts, since it is an input of the
 // graph; unless the graph has its memory built in.
-Captured::Gradient gradient_in_replay(const Graph& graph, const Leaf& leaf, const Leaf& first) {
+Leaf gradient_in_replay(const Graph& graph, Leaf leaf, const Leaf& first) {
   const bool any = (leaf.before.defined() && !leaf.read) || (first.before.defined() && !first.read);
-  const Need need = any ? Need::any : leaf.read ? Need::present : Need::absent;
-  Leaf kept = leaf;
+  leaf.need = any ? Leaf::Need::any : leaf.read ? Leaf::Need::present : Leaf::Need::absent;
   // Only a recording that found a gradient tells whether the step clears it.
-  if (!leaf.before.defined() && first.before.defined()) kept.after = first.after;
+  if (!leaf.before.defined() && first.before.defined()) leaf.after = first.after;
   const bool pinned = leaf.read && is_external(graph, leaf.before);
-  if (!pinned) kept.before = leaf.read ? without_memory(leaf.before) : Tensor();
-  if (leaf.input >= 0) kept.tensor = {};
-  return {std::move(kept), need, {}, nullptr};
+  if (!pinned) leaf.before = leaf.read ? without_memory(leaf.before) : Tensor();
+  if (leaf.input >= 0) leaf.tensor = {};
+  return leaf;
 }
 
 // Leaves that only one recording knows were made by the step itself, and nobody else sees their
 // gradients.
-void keep_gradients(Captured& c, const Recorded& first, const std::vector<Leaf>& leaves) {
-  for (const Leaf& leaf : leaves) {
+void keep_gradients(Captured& c, const Recorded& first) {
+  for (const Leaf& leaf : std::exchange(c.leaves, {})) {
     if (const Leaf* other = find_leaf(first, leaf)) {
-      c.gradients.push_back(gradient_in_replay(c.recorded, leaf, *other));
+      c.leaves.push_back(gradient_in_replay(c.recorded, leaf, *other));
       continue;
     }
     SINTER_CHECK(!leaf.read, state,
@@ -49,10 +56,10 @@ void keep_gradients(Captured& c, const Recorded& first, const std::vector<Leaf>&
     std::erase_if(
         c.recorded.gradients, [&](const Graph::Gradient& g) { return g.param == leaf.value; });
   }
-  for (const Captured::Gradient& a : c.gradients) {
-    for (const Captured::Gradient& b : c.gradients) {
-      SINTER_CHECK(&a == &b || a.leaf.value < 0 || a.leaf.value != b.leaf.value, state,
-          cat("capture: ", name_of(a.leaf), " and ", name_of(b.leaf),
+  for (const Leaf& a : c.leaves) {
+    for (const Leaf& b : c.leaves) {
+      SINTER_CHECK(&a == &b || a.value < 0 || a.value != b.value, state,
+          cat("capture: ", name_of(a), " and ", name_of(b),
               " lie in the same memory, and each gets a gradient"),
           "use one tensor for both");
     }
@@ -62,15 +69,15 @@ void keep_gradients(Captured& c, const Recorded& first, const std::vector<Leaf>&
 // Where each gradient lies after a replay.
 void bind_gradients(Captured& c) {
   const Graph& graph = c.fused.graph;
-  for (Captured::Gradient& g : c.gradients) {
-    if (g.leaf.after != Leaf::After::set) continue;
-    SINTER_CHECK(graph.buffers[graph.values[g.leaf.grad].buffer].kind != Buffer::Kind::input, state,
-        cat("capture: the gradient of ", name_of(g.leaf), " is set to an input"),
+  for (Leaf& g : c.leaves) {
+    if (g.after != Leaf::After::set) continue;
+    SINTER_CHECK(graph.buffers[graph.values[g.grad].buffer].kind != Buffer::Kind::input, state,
+        cat("capture: the gradient of ", name_of(g), " is set to an input"),
         "set it to a copy(..)");
-    g.grad = c.executor->tensor(g.leaf.grad);
+    g.given = c.executor->tensor(g.grad);
     for (const auto& [parameter, rule] : graph.taken) {
-      if (parameter != g.leaf.value) continue;
-      g.grad = without_memory(g.grad);
+      if (parameter != g.value) continue;
+      g.given = without_memory(g.given);
       g.taken_by = rule;
     }
   }
@@ -78,15 +85,84 @@ void bind_gradients(Captured& c) {
 
 }  // namespace
 
-std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, Device::Type device,
+Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
+bool has_memory(const Tensor& gradient) { return gradient.defined() && !gradient.is_meta(); }
+Tensor without_memory(const Tensor& t) {
+  return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), 0);
+}
+bool same_layout(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
+}
+
+bool same_before(const Leaf& leaf, const Tensor& now) {
+  return leaf.before.defined() == now.defined() && has_memory(leaf.before) == has_memory(now);
+}
+
+bool began_alike(const Recorded& a, const Recorded& b) {
+  return std::ranges::all_of(a.leaves, [&](const Leaf& leaf) {
+    const Leaf* other = find_leaf(b, leaf);
+    return !other || same_before(leaf, other->before);
+  });
+}
+
+// Where one recording began without a gradient, nobody can tell whether it would have cleared one,
+// so the other decides.
+std::string gradient_difference(const std::vector<Leaf>& a, const Recorded& b, const Sides& sides) {
+  static constexpr const char* kWords[] = {"kept", "cleared", "set"};
+  for (const Leaf& x : a) {
+    const Leaf* y = find_leaf(b, x);
+    if (!y) continue;
+    const bool either_set = x.after == Leaf::After::set || y->after == Leaf::After::set;
+    if (!(x.before.defined() && y->before.defined()) && !either_set) continue;
+    if (x.after == y->after && x.grad == y->grad && x.read == y->read) continue;
+    return cat("the gradient of ", name_of(*y), " is ", kWords[int(x.after)], " ", sides.a, ", ",
+        kWords[int(y->after)], " ", sides.b);
+  }
+  return "";
+}
+
+bool is_external(const Graph& graph, const Tensor& t) {
+  return std::ranges::any_of(graph.buffers, [&](const Buffer& b) {
+    return b.kind == Buffer::Kind::external && b.storage == t.storage();
+  });
+}
+
+WrittenMemory::WrittenMemory(const Graph& graph) {
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (graph.changes_in_place(graph.values[graph.inputs[i]].buffer)) inputs.push_back(i);
+  }
+  for (size_t b = 0; b < graph.buffers.size(); ++b) {
+    const Buffer& buffer = graph.buffers[b];
+    if (buffer.kind != Buffer::Kind::external) continue;
+    all_closure.push_back(buffer.storage.get());
+    if (graph.changes_in_place(int(b))) closure.push_back(buffer.storage.get());
+  }
+}
+
+void WrittenMemory::check_apart(const Tensors& given) const {
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto shares = [&](size_t written) {
+      return written != i && given[i].storage() == given[written].storage() &&
+             extent_of(given[i]).overlaps(extent_of(given[written]));
+    };
+    const bool writes = std::ranges::find(inputs, i) != inputs.end();
+    const auto& closed = writes ? all_closure : closure;
+    const bool apart = std::ranges::find(closed, given[i].storage().get()) == closed.end() &&
+                       std::ranges::none_of(inputs, shares);
+    SINTER_CHECK(apart, state,
+        cat("capture: input ", i, ", ", given[i].describe(),
+            ", shares memory with another tensor that the step uses, and the step changes one of "
+            "them"),
+        "give a copy(..) of it");
+  }
+}
+
+std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second,
     const StepOptions& options, std::vector<Refused>& choices, const Tensors& adopted) {
-  auto captured = std::make_unique<Captured>(Captured{.recorded = std::move(second.graph),
-      .fused = Rewriter({}, {}, {}),
-      .bf16_copies = std::move(second.bf16_copies),
-      .draws = second.draws,
-      .clears_tape = second.clears_tape});
+  const Device::Type device = second.recorded.device().type;
+  auto captured = std::make_unique<Captured>(Captured{std::move(second)});
   Captured& c = *captured;
-  keep_gradients(c, first, second.leaves);
+  keep_gradients(c, first);
 
   // The emulator's times mean nothing: there fewer launches always win.
   const bool chooses =
@@ -105,7 +181,7 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, 
     c.fused = rewrite(c.recorded, options.rules, device, chosen);
   }
   c.executor = std::make_unique<Executor>(c.fused.graph, options.cuda_graph, adopted);
-  c.written = written_memory(c.fused.graph);
+  c.written = WrittenMemory(c.fused.graph);
   bind_gradients(c);
   if (chooses) choices.push_back(std::move(chosen));
   return captured;

@@ -1,40 +1,85 @@
-// What a Step keeps of a captured key: the graph as it was recorded, its rewritten form, and the
-// executor that replays it; and what a replay does to the gradients.
+// What a Step keeps of its calls. Of a recorded one (Recorded): the graph, and of each leaf, that
+// is, a tensor whose .grad a step may read and change, what its gradient was when the call began
+// and what the call did to it. Of a captured key (Captured): the graph as it was recorded, its
+// rewritten form, the executor that replays it, and what a replay does to the gradients.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "capture/executor.h"
-#include "capture/leaf.h"
+#include "capture/recording.h"
 #include "capture/rules.h"
 
 namespace sinter::capture {
 
 struct StepOptions;
 
-struct Captured {
+// Parameter number `parameter`, input number `input`, or a tensor of the closure.
+struct Leaf {
+  enum class After : uint8_t { kept, cleared, set };
+  enum class Need : uint8_t { any, absent, present };
+  int parameter = -1, input = -1;
+  Tensor tensor;  // as it was recorded
+  Tensor before;  // its .grad when the recorded call began
+  // Ops use `before`: it is an input of the graph or, as a piece of larger memory, must stay where
+  // it is.
+  bool read = false;
+  After after = After::kept;
+  int value = -1, grad = -1;  // of the graph, if it is set
+  // Of a captured key: what .grad must be before a replay, of the layout of `before` and, if that
+  // has memory, there; what it is then, if it is set, without memory if the rule `taken_by` took
+  // it.
+  Need need = Need::any;
+  Tensor given = {};
+  const char* taken_by = nullptr;
+};
+
+// One recorded call.
+struct Recorded {
   Graph recorded;
-  Rewriter fused;
-  std::unique_ptr<Executor> executor;
-  // What a replay does to a leaf's .grad, and what it must be before: of the layout of leaf.before
-  // and, if that has memory, there.
-  struct Gradient {
-    Leaf leaf;
-    enum class Need : uint8_t { any, absent, present } need;
-    Tensor grad;  // if it is set; without memory if a rule took it
-    const char* taken_by;
-  };
-  std::vector<Gradient> gradients;
+  std::vector<Leaf> leaves;
   std::vector<Bf16Copy> bf16_copies;  // that it reads: up to date before each replay
   RandomOpsOfStep::Draws draws;
   bool clears_tape = false;
-  std::vector<const Storage*> written;  // memory of the closure: inputs may not share it
+};
+
+// t.grad(), undefined if there is none. A gradient that a rule took (rules.h) has no memory.
+Tensor gradient_of(const Tensor& t);
+bool has_memory(const Tensor& gradient);
+Tensor without_memory(const Tensor& t);
+bool same_layout(const Tensor& a, const Tensor& b);
+
+// Is a gradient as it was when the recorded call began? A recording is of one such state.
+bool same_before(const Leaf& leaf, const Tensor& now);
+bool began_alike(const Recorded& a, const Recorded& b);
+// "" if both recordings do the same to the gradients, else the first difference.
+std::string gradient_difference(
+    const std::vector<Leaf>& a, const Recorded& b, const Sides& sides = {});
+// Is t memory of the closure for the graph?
+bool is_external(const Graph& graph, const Tensor& t);
+
+// What a graph writes, and its inputs may not share: memory of the closure, and inputs, by number.
+// One that is written may share no memory of the closure.
+struct WrittenMemory {
+  std::vector<const Storage*> closure, all_closure;
+  std::vector<size_t> inputs;
+  WrittenMemory() = default;
+  explicit WrittenMemory(const Graph& graph);
+  // Throws state if one of the graph's inputs shares it.
+  void check_apart(const Tensors& inputs) const;
+};
+
+struct Captured : Recorded {
+  Rewriter fused{{}, {}, {}};
+  std::unique_ptr<Executor> executor;
+  WrittenMemory written;
 };
 
 // Rewrites, plans and prepares what two recordings agree on. `choices`: what measuring kept
 // unfused, per capture; one is appended if options.measure. `adopted`: see Executor. Throws state
 // if no replay could do what the recordings did.
-std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second, Device::Type device,
+std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second,
     const StepOptions& options, std::vector<Refused>& choices, const Tensors& adopted);
 
 }  // namespace sinter::capture

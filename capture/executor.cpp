@@ -38,7 +38,7 @@ std::shared_ptr<Storage> storage_of_input(const Graph& graph, int b, const Tenso
 
 Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
     : launches_(graph.launches()) {
-  const Device device = graph.nodes.empty() || graph.values.empty() ? kCpu : graph.device_of(0);
+  const Device device = graph.device();
   cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);
   plan_ = plan_memory(graph, cuda_graph_ ? &branches_ : nullptr);
@@ -74,23 +74,19 @@ Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
         .buffer = v.buffer});
   }
   // A result in the arena stays where it is, and the next run changes what the caller holds of it.
-  // A result that is a view of an input lies elsewhere at each run: replay() makes it anew.
+  const auto kind_of = [&](int value) { return graph.buffers[graph.values[value].buffer].kind; };
+  std::vector<int> given = graph.outputs;
   for (const int out : graph.outputs) {
-    const Value& v = graph.values[out];
-    const auto viewed =
-        std::ranges::find_if(inputs_, [&](const Input& in) { return in.buffer == v.buffer; });
-    if (viewed != inputs_.end()) {
-      input_views_.push_back(
-          {outputs_.size(), size_t(viewed - inputs_.begin()), v.offset - viewed->tensor.offset()});
-    } else if (graph.buffers[v.buffer].kind == Buffer::Kind::local) {
-      overwritten_.push_back(storages_[v.buffer].get());
-    }
+    SINTER_CHECK(kind_of(out) != Buffer::Kind::input, state,
+        cat("graph: a result is memory of an input, which lies elsewhere at each run: ",
+            graph.meta(out).describe()),
+        "give a copy(..) of it");
     outputs_.push_back(tensors_[out]);
   }
-  for (const Graph::Gradient& g : graph.gradients) {
-    const int buffer = graph.values[g.grad].buffer;
-    if (graph.buffers[buffer].kind == Buffer::Kind::local)
-      overwritten_.push_back(storages_[buffer].get());
+  for (const Graph::Gradient& g : graph.gradients) given.push_back(g.grad);
+  for (const int value : given) {
+    if (kind_of(value) == Buffer::Kind::local)
+      overwritten_.push_back(storages_[graph.values[value].buffer].get());
   }
   // The calls, with all that can be known before. `written` are the storages whose version each run
   // counts up, as an eager op does, so that backward() refuses what a tape has saved of them.
@@ -225,21 +221,6 @@ void Executor::replay(const Tensors& inputs) {
       copy_on_device(inputs[i].raw(), in.tensor.raw(), inputs[i].device(), size_t(in.bytes));
     }
     inputs[i].storage()->bump_version(in.writer);
-  }
-  // Views of inputs are views of what was given, and keep its memory alive; of an input that lay in
-  // the arena, they are views of the copy.
-  for (const auto& [output, input, offset] : input_views_) {
-    const Tensor &given = inputs[input], &seen = inputs_[input].tensor;
-    Tensor& out = outputs_[output];
-    if (in_arena(given)) {
-      out = Tensor::view_of(cuda_graph_ ? seen.storage() : copies_[inputs_[input].buffer],
-          out.dtype(), out.shape(), out.strides(), seen.offset() + offset);
-    } else if (out.shape() == given.shape() && out.strides() == given.strides() && offset == 0) {
-      out = given;
-    } else {
-      out = Tensor::view_of(
-          given.storage(), out.dtype(), out.shape(), out.strides(), given.offset() + offset);
-    }
   }
   // If the caller made a result part of a graph of his own (requires_grad, say), the next run's
   // result must not be part of it: it becomes another tensor on the same memory.

@@ -15,7 +15,7 @@ namespace sinter::capture {
 
 class Executor {
  public:
-  // REQUIRES: every external buffer is bound.
+  // REQUIRES: every external buffer is bound. Throws state if a result is memory of an input.
   // `cuda_graph`: replay as one call on CUDA; else, and elsewhere, as a list of launches.
   // `adopted`: tensors for the first inputs, which such a call reads where they lie, without a
   // copy. REQUIRES: these inputs lie there at each run.
@@ -33,7 +33,7 @@ class Executor {
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not
   // copied.
   const Tensor& input(size_t i) const { return inputs_[i].tensor; }
-  // Memory of the arena, which the next run overwrites, or of an input.
+  // Memory of the arena, which the next run overwrites.
   const Tensors& outputs() const { return outputs_; }
   Tensor tensor(int value) const { return tensors_[value]; }
   const MemoryPlan& plan() const { return plan_; }
@@ -65,12 +65,6 @@ class Executor {
     int buffer;
     const char* writer = nullptr;  // the op that changes it, if one does
   };
-  // A result that is no memory of the arena but of input `input`, `offset` elements behind its
-  // first.
-  struct InputView {
-    size_t output, input;
-    int64_t offset;
-  };
   void run(Instruction& i);
   static void count_writes(const Instruction& i);
   void run_list();
@@ -86,7 +80,6 @@ class Executor {
   std::vector<std::shared_ptr<Storage>> storages_;  // per buffer
   std::vector<std::shared_ptr<Storage>> copies_;    // per buffer: of inputs that lay in the arena
   std::vector<Input> inputs_;
-  std::vector<InputView> input_views_;
   std::vector<Storage*> overwritten_;  // results and gradients
   Tensors tensors_;                    // per value
   std::deque<Instruction> instructions_;

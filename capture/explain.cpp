@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <set>
-#include <utility>
 
 #include "capture/measure.h"
 #include "capture/text.h"
 #include "core/device/kept_choices.h"
+#include "core/numbers.h"
 
 namespace sinter::capture {
 namespace {
@@ -20,7 +19,7 @@ std::string name_of(Device::Type type) {
   const std::string name = Device{type, 0}.str();
   return name.substr(0, name.find(':'));
 }
-std::string launches(int n) { return cat(n, n == 1 ? " launch" : " launches"); }
+std::string launches(int n) { return count_of(n, "launch", "es"); }
 
 // The times of a group by itself and of the step with and without it, as far as there are any.
 std::string decided_by(const Group& group) {
@@ -38,28 +37,8 @@ class Explainer {
         fused_(captured.fused.graph),
         numbers_(file_numbers(captured.recorded)) {}
 
-  // "%7 linear, %8 relu": the recorded ops that a group stands for; more than three alike as one,
-  // "adam_update x6".
-  std::string names(const Group& group) const {
-    std::map<const OpDef*, int> counts;
-    for (const int o : group.origin) ++counts[recorded_.nodes[o].op];
-    std::string out;
-    for (const int o : group.origin) {
-      const Node& node = recorded_.nodes[o];
-      int& count = counts[node.op];
-      if (count == 0) continue;
-      out += out.empty() ? "" : ", ";
-      if (!node.out.empty()) out += cat("%", numbers_[node.out[0]], " ");
-      out += node.op->text();
-      if (count > 3) {
-        out += fmt::format(" x{}", std::exchange(count, 0));
-        continue;
-      }
-      if (node.out.empty() && !recorded_.values[node.in[0]].name.empty())
-        out += " of " + recorded_.values[node.in[0]].name;
-    }
-    return out;
-  }
+  // The recorded ops that a group stands for.
+  std::string names(const Group& group) const { return renumbered(recorded_.names(group.origin)); }
 
   // Text of a rewriter speaks of values of the graph: %N becomes the number in the file. Values
   // that rules made keep theirs, which is higher.
@@ -154,8 +133,7 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
              made_by + '\n';
   }
   out += fallbacks;
-  const Device::Type device =
-      captured.recorded.values.empty() ? Device::Type::cpu : captured.recorded.device_of(0).type;
+  const Device::Type device = captured.recorded.device().type;
   for (const Rule& rule : table) {
     if (!rule.on(device) && set.has(rule.name()))
       out += cat("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");

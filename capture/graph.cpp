@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <utility>
 
 #include "capture/text.h"
 #include "ops/fused/fused.h"
@@ -106,6 +108,26 @@ bool Graph::conflict(const Node& a, const Node& b) const {
     return std::ranges::any_of(writer.out, touched) || writer.any_written(touched);
   };
   return hits(a, b) || hits(b, a);
+}
+
+std::string Graph::names(const std::vector<int>& members) const {
+  std::map<const OpDef*, int> counts;
+  for (const int m : members) ++counts[nodes[m].op];
+  std::string out;
+  for (const int m : members) {
+    const Node& node = nodes[m];
+    int& count = counts[node.op];
+    if (count == 0) continue;
+    out += out.empty() ? "" : ", ";
+    if (!node.out.empty()) out += cat("%", node.out[0], " ");
+    out += node.op->text();
+    if (count > 3) {
+      out += cat(" x", std::exchange(count, 0));
+    } else if (node.out.empty() && !values[node.in[0]].name.empty()) {
+      out += " of " + values[node.in[0]].name;
+    }
+  }
+  return out;
 }
 
 size_t Graph::launches() const {

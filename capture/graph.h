@@ -44,11 +44,7 @@ struct Value {
 // The bytes of its memory that a tensor or value reaches.
 struct Extent {
   int64_t begin = 0, end = 0;
-  // An empty one overlaps what it touches: recorded with it, it belongs to the same memory.
-  bool overlaps(const Extent& other) const {
-    if (begin == end || other.begin == other.end) return begin <= other.end && other.begin <= end;
-    return begin < other.end && other.begin < end;
-  }
+  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
   bool holds(const Extent& other) const { return begin <= other.begin && other.end <= end; }
 };
 Extent extent_of(const Tensor& t);
@@ -105,10 +101,14 @@ class Graph {
   // A dense value in a new local buffer.
   int add_local(const Shape& shape, DType dtype, Device device);
   Device device_of(int value) const { return buffers[values[value].buffer].device; }
+  Device device() const { return values.empty() ? kCpu : device_of(0); }
   // Without storage, for shape rules and costs; undefined for -1.
   Tensor meta(int value) const;
   Tensors metas(const std::vector<int>& ids) const;
   Cost cost(const Node& node) const;
+  // "%20 linear, %21 relu, sgd_update of 0.weight": those nodes; more than three alike as one,
+  // "adam_update x6".
+  std::string names(const std::vector<int>& members) const;
   // Of the step: without nodes of role data, which fetch its batch.
   size_t launches() const;
 
@@ -133,12 +133,9 @@ struct Sides {
 // stands, and what differs.
 std::string difference(const Graph& a, const Graph& b, const Sides& sides = {});
 
-// Text (text.cpp): one line per node; it parses back and is the format of a saved graph. After '#'
-// for the reader only.
+// Text (text.cpp): one line per node; it parses back, unless a rule has joined parameters, and is
+// the format of a saved graph. After '#' for the reader only.
 std::string dump(const Graph& graph);
-// For Graphviz. A fused node stands in a cluster with the numbers of the recorded ops that it came
-// from.
-std::string dump_dot(const Graph& graph);
 // Throws data, naming line and token. `file` is for messages.
 Graph parse(std::string_view text, const std::string& file);
 std::string print_node(const Graph& graph, const Node& node);

@@ -180,7 +180,7 @@ class Planner {
       : recorded_(recorded),
         set_(set),
         device_(device),
-        where_(recorded.values.empty() ? Device::Type::cpu : recorded.device_of(0).type),
+        where_(recorded.device().type),
         scratch_(recorded) {
     if (on_card()) text_ = cat(dump(recorded), "rules ", set.text(), allow_tf32() ? ", tf32" : "");
   }

@@ -3,6 +3,7 @@
 #include <deque>
 #include <map>
 
+#include "core/numbers.h"
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 
@@ -329,11 +330,9 @@ std::string stands_for(const OpDef& op) {
   }
   std::string out;
   for (const auto& [length, places] : by_length) {
-    if (!out.empty()) out += "; or ";
-    for (size_t k = 0; k < places.size(); ++k) {
-      for (size_t i = 0; i < places[k].size(); ++i)
-        out += cat(i > 0 ? " / " : k > 0 ? ", " : "", places[k][i]);
-    }
+    std::vector<std::string> choices;
+    for (const std::vector<std::string>& names : places) choices.push_back(join(names, " / "));
+    out += (out.empty() ? "" : "; or ") + join(choices);
   }
   return out;
 }

@@ -47,32 +47,13 @@ Recording::Recording(const Tensors& inputs, bool launches) {
     reached_.push_back({leaf, made_here(leaf.autograd().grad) ? Tensor() : leaf.autograd().grad});
   };
 
-  // Inputs that overlap must share a buffer, or the graph would not know that writing one changes
-  // the other. They are looked at in the order of their memory: whoever begins before the last
-  // region ends belongs to it.
-  std::vector<const Tensor*> sorted;
-  for (const Tensor& t : inputs) sorted.push_back(&t);
-  std::ranges::stable_sort(sorted, [](const Tensor* a, const Tensor* b) {
-    return std::pair(a->storage()->uid(), extent_of(*a).begin) <
-           std::pair(b->storage()->uid(), extent_of(*b).begin);
-  });
-  for (const Tensor* t : sorted) {
-    const Extent extent = extent_of(*t);
-    if (!regions_.empty() && regions_.back().storage == t->storage()->uid() &&
-        regions_.back().extent.overlaps(extent)) {
-      regions_.back().extent.end = std::max(regions_.back().extent.end, extent.end);
-    } else {
-      regions_.push_back({t->storage()->uid(), extent, -1});
-    }
-  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& t = inputs[i];
-    Region* const region = region_of(t);
-    if (region->buffer < 0) {  // numbered in the order of the inputs
-      region->buffer = graph_.add_buffer({.kind = Buffer::Kind::input,
-          .device = t.device(),
-          .bytes = size_t(region->extent.end - region->extent.begin)});
-    }
+    const Extent extent = extent_of(t);
+    const int buffer = graph_.add_buffer({.kind = Buffer::Kind::input,
+        .device = t.device(),
+        .bytes = size_t(extent.end - extent.begin)});
+    regions_.push_back({t.storage()->uid(), extent, buffer});
     const int value = value_of(t);
     Value& v = graph_.values[value];
     if (v.name.empty())
@@ -131,7 +112,7 @@ void Recording::note_bf16_copy(const Tensor& weight, const Tensor& copy) {
     bf16_copies_.push_back({weight, copy});
 }
 
-Recording::Region* Recording::region_of(const Tensor& t) {
+const Recording::Region* Recording::region_of(const Tensor& t) const {
   const auto holds = [&](const Region& region) {
     return region.storage == t.storage()->uid() && region.extent.holds(extent_of(t));
   };

@@ -25,9 +25,9 @@ struct Bf16Copy {
 
 class Recording final : public Recorder {
  public:
-  // `inputs` become the graph's inputs "x0", "x1", .. or get their own names; those that overlap
-  // share a buffer. `launches`: else see Note [Recording without doing]. Throws state inside
-  // another recording.
+  // `inputs` become the graph's inputs "x0", "x1", .. or get their own names. `launches`: else see
+  // Note [Recording without doing]. REQUIRES: no two of them overlap. Throws state inside another
+  // recording.
   explicit Recording(const Tensors& inputs, bool launches = true);
   ~Recording() override;
   Recording(const Recording&) = delete;
@@ -45,6 +45,7 @@ class Recording final : public Recorder {
   // them itself. A copy that is old when the step begins is renewed before it, not in it.
   const std::vector<Bf16Copy>& bf16_copies() const { return bf16_copies_; }
   RandomOpsOfStep::Draws draws() const { return random_ops_->draws(); }
+  bool views_input(const Tensor& t) const { return region_of(t); }
   // Ends the recording. `parameters`: whose .grad() are results of the step, as far as they are
   // defined. `movable`: tensors that lived before the step and may lie elsewhere at the next call:
   // those that the step uses become its last inputs, unless it uses more of their storage; the
@@ -52,8 +53,8 @@ class Recording final : public Recorder {
   Graph finish(const Tensors& outputs, const Tensors& parameters, Tensors* movable = nullptr);
 
  private:
-  // The memory of inputs that overlap, or of one: a buffer that begins where they do, wherever that
-  // is in the storage at this call.
+  // The memory of an input: a buffer that begins where it does, wherever that is in the storage at
+  // this call.
   struct Region {
     uint64_t storage;
     Extent extent;
@@ -61,7 +62,7 @@ class Recording final : public Recorder {
   };
   int value_of(const Tensor& t);
   // The region that t lies in, or nullptr.
-  Region* region_of(const Tensor& t);
+  const Region* region_of(const Tensor& t) const;
   bool made_here(const Tensor& t) const;
   bool changed_here(const Tensor& t) const;
   void note_bf16_copy(const Tensor& weight, const Tensor& copy);

@@ -12,19 +12,9 @@ Obstacle over_limit(const std::string& limit) {
                      (rule == std::string::npos ? "" : ": " + limit.substr(rule + 2))};
 }
 
-Rewriter::Rewriter(Graph graph, Device::Type device, Refused refused)
-    : graph(std::move(graph)), device(device), refused_(std::move(refused)), uses_(Graph()) {
-  unchanged_.assign(this->graph.nodes.size(), 0);
-  index();
-}
-
-// Everything that is looked up by value or buffer, from the graph as it is.
-void Rewriter::index() {
-  uses_ = Uses(graph);
-  output_.assign(graph.values.size(), 0);
-  gradient_.assign(graph.values.size(), 0);
-  for (const int out : graph.outputs) output_[out] = 1;
-  for (const Graph::Gradient& g : graph.gradients) gradient_[g.grad] = 1;
+Rewriter::Rewriter(Graph recorded, Device::Type device, Refused refused)
+    : graph(std::move(recorded)), device(device), refused_(std::move(refused)), uses_(graph) {
+  unchanged_.assign(graph.nodes.size(), 0);
 }
 
 std::vector<int> Rewriter::readers(int value) const {
@@ -50,19 +40,19 @@ int Rewriter::producer(int value) const {
   return -1;
 }
 
-// Does `value` overlap a marked one? Only values of one buffer can overlap, so no others are asked.
-bool Rewriter::touches(const std::vector<char>& marked, int value) const {
-  const std::vector<int>& beside = uses_.values[graph.values[value].buffer];
-  return std::ranges::any_of(beside, [&](int v) { return marked[v] && graph.overlap(v, value); });
+bool Rewriter::is_output(int value) const {
+  return std::ranges::any_of(graph.outputs, [&](int out) { return graph.overlap(out, value); });
 }
-
-bool Rewriter::is_output(int value) const { return touches(output_, value); }
-bool Rewriter::is_gradient(int value) const { return touches(gradient_, value); }
+bool Rewriter::is_gradient(int value) const {
+  return std::ranges::any_of(
+      graph.gradients, [&](const Graph::Gradient& g) { return graph.overlap(g.grad, value); });
+}
 
 std::vector<int> Rewriter::values_beside(int value) const {
   std::vector<int> out;
-  for (const int v : uses_.values[graph.values[value].buffer]) {
-    if (v != value && graph.values[v].buffer == graph.values[value].buffer) out.push_back(v);
+  for (size_t v = 0; v < graph.values.size(); ++v) {
+    if (int(v) != value && graph.values[v].buffer == graph.values[value].buffer)
+      out.push_back(int(v));
   }
   return out;
 }
@@ -80,19 +70,6 @@ void Rewriter::remove(int n) {
   changed_ = true;
 }
 
-int Rewriter::add_value(Value value) { return index_value(graph.add_value(std::move(value))); }
-
-int Rewriter::add_local(const Shape& shape, DType dtype, Device where) {
-  return index_value(graph.add_local(shape, dtype, where));
-}
-
-int Rewriter::index_value(int added) {
-  uses_.add_value(graph, added);
-  output_.push_back(0);
-  gradient_.push_back(0);
-  return added;
-}
-
 void Rewriter::move(int value, int buffer, const Strides& strides, int64_t offset) {
   Value& v = graph.values[value];
   // All nodes of the old buffer are listed in the new one, too; a list may name too many (uses.h).
@@ -105,7 +82,6 @@ void Rewriter::move(int value, int buffer, const Strides& strides, int64_t offse
 }
 
 void Rewriter::take_gradient(int grad, const char* rule) {
-  gradient_[grad] = 0;
   std::erase_if(graph.gradients, [&](const Graph::Gradient& g) {
     if (g.grad != grad) return false;
     graph.taken.emplace_back(g.param, rule);
@@ -205,22 +181,10 @@ void Rewriter::finish(const char* after) {
   }
   graph.nodes.resize(kept);
   unchanged_.resize(kept);
-  index();
+  uses_ = Uses(graph);
   graph.verify(after, unchanged_);
   unchanged_.assign(kept, 1);
   changed_ = false;
-}
-
-std::string Rewriter::names(const std::vector<int>& members) const {
-  std::string out;
-  for (const int m : members) {
-    const Node& n = graph.nodes[m];
-    out += (out.empty() ? "" : ", ") + (n.out.empty() ? std::string() : cat("%", n.out[0], " ")) +
-           std::string(n.op->text());
-    if (n.op->in_place() && !n.in.empty() && !graph.values[n.in[0]].name.empty())
-      out += " of " + graph.values[n.in[0]].name;
-  }
-  return out;
 }
 
 // Note [Where a fused node may stand]
@@ -265,7 +229,7 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle*
 
 // A rule comes to the same group in every pass (each_node), and it is told once.
 bool Rewriter::miss(const char* rule, const std::vector<int>& members, Obstacle obstacle) {
-  std::string what = names(members);
+  std::string what = graph.names(members);
   if (told_.emplace(rule, what).second) {
     misses.push_back({rule, std::move(what), std::move(obstacle), int(members.size()) - 1});
   }
@@ -379,26 +343,22 @@ bool Rewriter::fuse(const char* rule, std::vector<int> members, Node fused) {
   group.bytes_saved -= graph.cost(fused).bytes();
   fused.rule = rule;
   fused.origin = std::move(origin);
-  bool of_earlier_groups = false;
   for (const int m : members) {
     profiler::add_modules(fused.module, node(m).module);
     fused.phases |= node(m).phases;
-    of_earlier_groups = of_earlier_groups || node(m).rule;
   }
   for (const int m : members) remove(m);
   replace(int(*at), std::move(fused));
   // A group that grows out of an earlier one stands for it: it has saved what that one saved, too,
   // and explain() tells of one group.
-  if (of_earlier_groups) {
-    std::erase_if(groups, [&](const Group& g) {
-      const bool inside = std::ranges::includes(group.origin, g.origin);
-      if (inside) {
-        group.launches_saved += g.launches_saved;
-        group.bytes_saved += g.bytes_saved;
-      }
-      return inside;
-    });
-  }
+  std::erase_if(groups, [&](const Group& g) {
+    const bool inside = std::ranges::includes(group.origin, g.origin);
+    if (inside) {
+      group.launches_saved += g.launches_saved;
+      group.bytes_saved += g.bytes_saved;
+    }
+    return inside;
+  });
   groups.push_back(std::move(group));
   return true;
 }

@@ -104,12 +104,8 @@ class Rewriter {
   Obstacle made_inside(const std::vector<int>& members, int value) const;
   // Always false, for rules to return.
   bool miss(const char* rule, const std::vector<int>& members, Obstacle obstacle);
-  // "%20 linear, %21 relu"
-  std::string names(const std::vector<int>& members) const;
 
   void replace(int n, Node node);
-  int add_value(Value value);
-  int add_local(const Shape& shape, DType dtype, Device device);
   // Makes `value` a part of another buffer.
   void move(int value, int buffer, const Strides& strides, int64_t offset);
   // Parameters whose .grad() is `grad` have none any more: the rule's op consumes it.
@@ -125,18 +121,14 @@ class Rewriter {
  private:
   static constexpr int kNobody = -1, kCaller = -2;
   int reader_outside(int value, const std::vector<int>& members) const;
-  bool touches(const std::vector<char>& marked, int value) const;
   bool is_duplicate(int first, int second) const;
   Obstacle unfit(const std::vector<int>& members, const Node& fused) const;
   std::vector<int> origin_of(const std::vector<int>& members) const;  // sorted
   std::optional<size_t> place(const std::vector<int>& members, Obstacle* obstacle) const;
   void remove(int n);
-  void index();
-  int index_value(int added);
 
   Refused refused_;
   Uses uses_;
-  std::vector<char> output_, gradient_;                      // per value: is it one?
   std::set<std::pair<std::string_view, std::string>> told_;  // misses: rule, what
   bool changed_ = false;
   std::vector<char> unchanged_;  // per node: neither new nor of moved values since it was verified

@@ -95,10 +95,10 @@ std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& member
       .out = results_of(*growing)};
 }
 
-// What node n reads besides whole results of `members`, and may not as one of the chain: a view of
-// one.
-Obstacle view_inside(const Rewriter& r, const std::vector<int>& members, int n) {
-  for (const int in : r.node(n).in) {
+// What the last of `members` reads besides whole results of the others, and may not as one of the
+// chain: a view of one.
+Obstacle view_inside(const Rewriter& r, const std::vector<int>& members) {
+  for (const int in : r.node(members.back()).in) {
     const bool whole = std::ranges::any_of(members, [&](int m) { return r.node(m).out[0] == in; });
     if (whole || in < 0) continue;
     if (Obstacle obstacle = r.made_inside(members, in)) return obstacle;
@@ -106,29 +106,34 @@ Obstacle view_inside(const Rewriter& r, const std::vector<int>& members, int n) 
   return {};
 }
 
+// From node i over the pointwise readers of what its members make, as far as takes(members with one
+// more) is true.
+template <class Takes> std::vector<int> grown_from(const Rewriter& r, int i, const Takes& takes) {
+  std::vector<int> members{i};
+  for (size_t k = 0; k < members.size(); ++k) {
+    const int made = r.node(members[k]).out[0];
+    for (const int n : r.readers(made)) {
+      if (n <= members.back() || !chainable(r, r.node(n)) || !r.node(n).reads(made)) continue;
+      members.push_back(n);
+      if (!takes(members)) members.pop_back();
+    }
+  }
+  return members;
+}
+
 }  // namespace
 
 // Note [Chains of pointwise ops]
 bool rule::pointwise_chain(Rewriter& r, int i) {
   if (!chainable(r, r.node(i))) return false;
-  std::vector<int> members{i};
   std::optional<Node> best;
-  for (size_t k = 0; k < members.size(); ++k) {
-    const int made = r.node(members[k]).out[0];
-    for (const int n : r.readers(made)) {
-      if (n <= members.back() || !chainable(r, r.node(n)) || !r.node(n).reads(made)) continue;
-      std::vector<int> longer = members;
-      longer.push_back(n);
-      if (Obstacle obstacle = view_inside(r, members, n)) {
-        r.miss("pointwise_chain", longer, std::move(obstacle));
-        continue;
-      }
-      std::optional<Node> fused = make_chain(r, longer);
-      if (!fused) continue;
-      members = std::move(longer);
-      best = std::move(fused);
-    }
-  }
+  std::vector<int> members = grown_from(r, i, [&](const std::vector<int>& longer) {
+    if (Obstacle obstacle = view_inside(r, longer))
+      return r.miss("pointwise_chain", longer, std::move(obstacle));
+    std::optional<Node> fused = make_chain(r, longer);
+    if (fused) best = std::move(fused);
+    return fused.has_value();
+  });
   return best && r.fuse("pointwise_chain", members, std::move(*best));
 }
 
@@ -197,42 +202,30 @@ bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
   const auto fits = [&](int in) {
     return r.graph.values[in].dtype == result.dtype && broadcast_of(r.graph.meta(in), result.shape);
   };
-  std::vector<int> members{i}, steps, of_best;
+  std::vector<int> of_best;
   std::optional<Node> best;
   std::vector<int> nearly;  // what had to stay apart, if nothing joined, and why
   Obstacle why;
-  for (size_t k = 0; k < members.size(); ++k) {
-    const int made = r.node(members[k]).out[0];
-    for (const int n : r.readers(made)) {
-      if (n <= members.back() || !chainable(r, r.node(n)) || !r.node(n).reads(made)) continue;
-      std::vector<int> longer = members, more = steps;
-      longer.push_back(n);
-      more.push_back(n);
-      const auto growing = program_of(r, longer, more, sums, fits);
-      if (!growing) continue;
-      if (!growing->has_results) {  // too many now; they may join, too
-        if (r.obstacle_to(longer)) continue;
-        members = std::move(longer);
-        steps = std::move(more);
-        continue;
+  grown_from(r, i, [&](const std::vector<int>& longer) {
+    const auto growing = program_of(r, longer, {longer.begin() + 1, longer.end()}, sums, fits);
+    if (!growing) return false;
+    if (!growing->has_results) return !r.obstacle_to(longer);  // too many now; they may join, too
+    ProductChainAttrs attrs = *product;
+    attrs.program = growing->program;
+    Node fused = named(r.node(i), attrs,
+        {growing->known.begin() + 1, growing->known.begin() + growing->program.n_inputs},
+        results_of(*growing));
+    if (Obstacle obstacle = r.obstacle_to(longer, &fused)) {
+      if (fused.op == &op && nearly.empty()) {
+        nearly = longer;
+        why = std::move(obstacle);
       }
-      ProductChainAttrs attrs = *product;
-      attrs.program = growing->program;
-      Node fused = named(r.node(i), attrs,
-          {growing->known.begin() + 1, growing->known.begin() + growing->program.n_inputs},
-          results_of(*growing));
-      if (Obstacle obstacle = r.obstacle_to(longer, &fused)) {
-        if (fused.op == &op && nearly.empty()) {
-          nearly = std::move(longer);
-          why = std::move(obstacle);
-        }
-        continue;
-      }
-      members = of_best = std::move(longer);
-      steps = std::move(more);
-      best = std::move(fused);
+      return false;
     }
-  }
+    of_best = longer;
+    best = std::move(fused);
+    return true;
+  });
   if (best && best->op == &op) return r.fuse(op.name.c_str(), of_best, std::move(*best));
   if (best) {  // without what others read of the product, this may be what the rule is for
     if (best->attrs.type() != attr_type<ProductChainAttrs>()) return false;

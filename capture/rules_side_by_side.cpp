@@ -38,7 +38,7 @@ int joined(Rewriter& r, int a, int b, int dim) {
     other.name.clear();
     if (other == whole) return v;
   }
-  return r.add_value(whole);
+  return r.graph.add_value(whole);
 }
 
 // A new value of which a and b may become the halves along `dim`.
@@ -46,7 +46,7 @@ int add_whole(Rewriter& r, int half, int dim) {
   const Value v = r.graph.values[half];
   Shape shape = v.shape;
   shape[dim] *= 2;
-  return r.add_local(shape, v.dtype, r.graph.device_of(half));
+  return r.graph.add_local(shape, v.dtype, r.graph.device_of(half));
 }
 
 void place_halves(Rewriter& r, int whole, int a, int b, int dim) {

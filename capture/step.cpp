@@ -14,8 +14,6 @@
 namespace sinter::capture {
 namespace {
 
-using Need = Captured::Gradient::Need;
-
 // Never used again, unlike std::thread::id.
 uint64_t this_thread() {
   static std::atomic<uint64_t> next{1};
@@ -68,17 +66,13 @@ struct Step::Key {
 
 struct Step::Entry {
   struct Input {
-    Shape shape;
-    Strides strides;
-    DType dtype;
-    Device device;
+    Tensor like;  // without memory
     bool requires_grad;
     uint64_t storage;  // at call 1
     const void* at;
   };
   Key key;
   std::vector<Input> inputs;
-  std::vector<Tie> ties;
   uint64_t used = 0;
   int64_t calls = 0, recheck_at = 0;  // the call that is recorded once more next
   std::optional<Recorded> first;      // until it is captured
@@ -107,7 +101,6 @@ void Step::reset() {
 void Step::forget_all() {
   entries_.clear();
   guarded_.clear();
-  last_ = nullptr;
 }
 
 const Captured* Step::captured() const {
@@ -126,24 +119,21 @@ std::string Step::failed_guard() {
   const auto see = [&](const Tensor& t) {
     const size_t n = seen++;
     const bool has_copy = t.has_autograd() && t.autograd().bf16_copy.defined();
-    const uint64_t bf16_copy = has_copy ? t.autograd().bf16_copy.storage()->uid() : 0;
-    const char* what = nullptr;
-    if (fresh) {
-      guarded_.push_back({t, t.storage()->uid(), bf16_copy, t.requires_grad()});
-    } else if (n >= guarded_.size()) {
-      what = "parameter list: one more";
-    } else if (guarded_[n].storage != t.storage()->uid()) {
-      what = "storage address";
-    } else if (guarded_[n].requires_grad != t.requires_grad()) {
-      what = "requires_grad";
-    } else if (guarded_[n].bf16_copy != bf16_copy) {
-      what = "bf16 copy";
-    } else if (Tensor& known = guarded_[n].tensor; !known.is_same(t)) {
-      // Another tensor on the same memory: its gradient is what counts from now on.
-      const bool same = known.offset() == t.offset() && same_layout(known, t);
-      if (same) known = t;
-      if (!same) what = "layout";
-    }
+    const uint64_t storage = t.storage()->uid(),
+                   bf16_copy = has_copy ? t.autograd().bf16_copy.storage()->uid() : 0;
+    if (fresh) guarded_.push_back({t, storage, bf16_copy, t.requires_grad()});
+    Guarded* const known = n < guarded_.size() ? &guarded_[n] : nullptr;
+    const bool another = known && !known->tensor.is_same(t);
+    const char* const what =
+        !known                                      ? "parameter list: one more"
+        : known->storage != storage                 ? "storage address"
+        : known->requires_grad != t.requires_grad() ? "requires_grad"
+        : known->bf16_copy != bf16_copy             ? "bf16 copy"
+        : another && (known->tensor.offset() != t.offset() || !same_layout(known->tensor, t))
+            ? "layout"
+            : nullptr;
+    // Another tensor on the same memory: its gradient is what counts from now on.
+    if (!what && another) known->tensor = t;
     if (!what || !failed.empty()) return;
     const std::string name = t.has_autograd() ? t.autograd().name : "";
     failed = cat(what, name.empty() ? "" : " of ", name);
@@ -165,43 +155,26 @@ void Step::check_inputs(const Tensors& inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& t = inputs[i];
     SINTER_CHECK(t.defined(), state, cat("capture: input ", i, " of the step is undefined"));
-    const bool on_tape = t.requires_grad() && !t.autograd().leaf && Context::current().grad_enabled;
-    SINTER_CHECK(!on_tape, state,
+    if (!t.requires_grad() || !Context::current().grad_enabled) continue;
+    SINTER_CHECK(t.autograd().leaf, state,
         cat("capture: input ", i, " of the step requires grad and is the result of an op: ",
             t.describe(), "; a replay could not pass its gradient on"),
         "give detach(..) of it; .set_requires_grad(true) on that to get its gradient");
+    SINTER_CHECK(!shares_memory(inputs, i), state,
+        cat("capture: input ", i,
+            " of the step requires grad and shares memory with another input ",
+            "or a parameter: ", t.describe(), "; a replay could not tell their gradients apart"),
+        "give a copy(..) of it");
   }
 }
 
-void Step::find_ties(const Tensors& inputs) {
-  ties_.clear();
-  const auto add = [&](Tie::With with, size_t i, size_t other, const Tensor& a, const Tensor& b) {
-    ties_.push_back({with, i, other, extent_of(a).begin - extent_of(b).begin, a.is_same(b)});
+bool Step::shares_memory(const Tensors& inputs, size_t i) const {
+  const auto lies_in = [&](const Tensor& t) {
+    return t.defined() && t.storage() == inputs[i].storage();
   };
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      const bool shared = inputs[i].storage() == inputs[j].storage() &&
-                          extent_of(inputs[i]).overlaps(extent_of(inputs[j]));
-      if (shared) add(Tie::With::input, i, j, inputs[i], inputs[j]);
-    }
-  }
-  const Tensor none;
-  for (size_t p = 0; p < guarded_.size(); ++p) {
-    const Tensor& parameter = guarded_[p].tensor;
-    const Tensor& gradient = parameter.has_autograd() ? parameter.autograd().grad : none;
-    const Storage* const of_gradient = gradient.defined() ? gradient.storage().get() : nullptr;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Storage* const storage = inputs[i].storage().get();
-      if (storage == parameter.storage().get())
-        add(Tie::With::parameter, i, p, inputs[i], parameter);
-      if (storage == of_gradient) add(Tie::With::gradient, i, p, inputs[i], gradient);
-    }
-  }
-}
-
-bool Step::is_parameter(size_t input) const {
-  return std::ranges::any_of(ties_,
-      [&](const Tie& tie) { return tie.with == Tie::With::parameter && tie.input == input; });
+  return std::any_of(inputs.begin(), inputs.begin() + std::ptrdiff_t(i), lies_in) ||
+         std::ranges::any_of(guarded_,
+             [&](const Guarded& g) { return lies_in(g.tensor) || lies_in(gradient_of(g.tensor)); });
 }
 
 const Tensor& Step::tensor_of(const Leaf& leaf, const Tensors& inputs) const {
@@ -210,33 +183,30 @@ const Tensor& Step::tensor_of(const Leaf& leaf, const Tensors& inputs) const {
 }
 
 bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const {
-  return std::ranges::all_of(captured.gradients, [&](const Captured::Gradient& g) {
-    if (g.need == Need::any) return true;
-    const Tensor now = gradient_of(tensor_of(g.leaf, inputs));
-    if (g.need == Need::absent) return !now.defined();
-    const Tensor& wanted = g.leaf.before;
-    const bool there = !has_memory(wanted) || (now.defined() && now.storage() == wanted.storage() &&
-                                                  now.offset() == wanted.offset());
-    return has_memory(now) && same_layout(now, wanted) && there;
+  return std::ranges::all_of(captured.leaves, [&](const Leaf& g) {
+    if (g.need == Leaf::Need::any) return true;
+    const Tensor now = gradient_of(tensor_of(g, inputs));
+    if (g.need == Leaf::Need::absent) return !now.defined();
+    const bool there =
+        !has_memory(g.before) ||
+        (now.defined() && now.storage() == g.before.storage() && now.offset() == g.before.offset());
+    return has_memory(now) && same_layout(now, g.before) && there;
   });
 }
 
 bool Step::matches(const Entry& entry, const Tensors& inputs, const Key& key, bool anywhere) const {
-  if (!(entry.key == key) || entry.inputs.size() != inputs.size() || entry.ties != ties_)
-    return false;
+  if (!(entry.key == key) || entry.inputs.size() != inputs.size()) return false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Entry::Input& in = entry.inputs[i];
     const Tensor& t = inputs[i];
-    if (in.dtype != t.dtype() || !(in.shape == t.shape()) || !(in.strides == t.strides()) ||
-        in.device != t.device() || in.requires_grad != t.requires_grad() ||
-        (entry.adopted && !anywhere && in.at != t.raw()))
+    if (!same_layout(in.like, t) || in.like.device() != t.device() ||
+        in.requires_grad != t.requires_grad() || (entry.adopted && !anywhere && in.at != t.raw()))
       return false;
   }
   return !entry.captured || gradients_fit(*entry.captured, inputs);
 }
 
 Step::Entry* Step::find(const Tensors& inputs, const Key& key) {
-  if (last_ && last_->captured && matches(*last_, inputs, key)) return last_;
   Entry* recorded = nullptr;  // once; rather one that began with gradients like these
   for (const auto& entry : entries_) {
     if (!matches(*entry, inputs, key)) continue;
@@ -249,7 +219,6 @@ Step::Entry* Step::find(const Tensors& inputs, const Key& key) {
 }
 
 void Step::forget(const Entry& entry) {
-  if (last_ == &entry) last_ = nullptr;
   std::erase_if(entries_, [&](const auto& e) { return e.get() == &entry; });
 }
 
@@ -258,12 +227,11 @@ std::string Step::key_difference(const Entry& entry, const Tensors& inputs, cons
     return cat("there are ", inputs.size(), " inputs, before ", entry.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Entry::Input& in = entry.inputs[i];
-    const std::string now = inputs[i].describe(),
-                      before = Tensor::shape_only(in.shape, in.dtype, in.device).describe();
+    const std::string now = inputs[i].describe(), before = in.like.describe();
     if (now != before) return cat("input ", i, " is ", now, ", before ", before);
-    if (!(in.strides == inputs[i].strides()))
-      return cat(
-          "input ", i, " has strides ", inputs[i].strides().str(), ", before ", in.strides.str());
+    if (!same_layout(in.like, inputs[i]))
+      return cat("input ", i, " has strides ", inputs[i].strides().str(), ", before ",
+          in.like.strides().str());
     if (in.requires_grad != inputs[i].requires_grad())
       return cat("input ", i, in.requires_grad ? " no longer requires grad" : " requires grad");
   }
@@ -272,7 +240,6 @@ std::string Step::key_difference(const Entry& entry, const Tensors& inputs, cons
   if (entry.key.thread != key.thread) return "it is another thread";
   if (entry.key.first_row != key.first_row) return "set_first_row() is another";
   if (!(entry.key == key)) return "grad mode or TF32 is another";
-  if (entry.ties != ties_) return "other inputs share memory";
   return "another gradient is there at entry";
 }
 
@@ -296,11 +263,9 @@ void Step::evict(const Tensors& inputs, const Key& key) {
 
 Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded first) {
   if (entries_.size() >= options_.cache_size) evict(inputs, key);
-  auto entry = std::make_unique<Entry>(Entry{.key = key, .ties = ties_, .first = std::move(first)});
-  for (const Tensor& t : inputs) {
-    entry->inputs.push_back({t.shape(), t.strides(), t.dtype(), t.device(), t.requires_grad(),
-        t.storage()->uid(), t.raw()});
-  }
+  auto entry = std::make_unique<Entry>(Entry{.key = key, .first = std::move(first)});
+  for (const Tensor& t : inputs)
+    entry->inputs.push_back({without_memory(t), t.requires_grad(), t.storage()->uid(), t.raw()});
   entries_.push_back(std::move(entry));
   return *entries_.back();
 }
@@ -314,13 +279,12 @@ const Tensors& Step::operator()(const Tensors& inputs) {
     Tensors results = function_(inputs);
     return results_ = std::move(results);
   }
-  check_inputs(inputs);
   if (const std::string failed = failed_guard(); !failed.empty()) {
     note_guard_miss(failed);
     forget_all();
     failed_guard();
   }
-  find_ties(inputs);
+  check_inputs(inputs);
   const Key key{.mode = options_.mode ? options_.mode() : 0,
       .first_row = first_row(),
       .training_flags = TrainingFlag::all_off(),
@@ -331,7 +295,6 @@ const Tensors& Step::operator()(const Tensors& inputs) {
   const auto moved = [&](const auto& e) { return e->adopted && matches(*e, inputs, key, true); };
   if (!entry && std::erase_if(entries_, moved) > 0) {
     note_guard_miss("address of an input");
-    last_ = nullptr;
     adopts_ = false;
   }
   if (!entry || !entry->captured) {
@@ -340,7 +303,6 @@ const Tensors& Step::operator()(const Tensors& inputs) {
     if (entry->calls + 1 == entry->recheck_at) recheck(*entry, inputs);
     replay(*entry->captured, inputs);
   }
-  last_ = entry;
   entry->used = ++clock_;
   ++entry->calls;
   return results_;
@@ -348,31 +310,30 @@ const Tensors& Step::operator()(const Tensors& inputs) {
 
 void Step::replay(Captured& c, const Tensors& inputs) {
   for (const auto& [weight, copy] : c.bf16_copies) renew_bf16_copy(weight, copy);
-  for (size_t i = 0; i < inputs.size(); ++i) check_shares_nothing(c.written, inputs, i);
-  // The graph's inputs: those that are no parameter, then gradients that it reads.
   bound_.clear();
-  const bool as_given = ties_.empty() && c.executor->num_inputs() == inputs.size();
-  if (!as_given) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!is_parameter(i)) bound_.push_back(inputs[i]);
-    }
-    for (const Captured::Gradient& g : c.gradients) {
-      if (g.need == Need::present && !has_memory(g.leaf.before))
-        bound_.push_back(gradient_of(tensor_of(g.leaf, inputs)));
+  // The graph's inputs: those of the step, then gradients that it reads.
+  const bool reads_gradients = c.executor->num_inputs() > inputs.size();
+  if (reads_gradients) {
+    bound_ = inputs;
+    for (const Leaf& g : c.leaves) {
+      if (g.need == Leaf::Need::present && !has_memory(g.before))
+        bound_.push_back(gradient_of(tensor_of(g, inputs)));
     }
   }
+  const Tensors& bound = reads_gradients ? bound_ : inputs;
+  c.written.check_apart(bound);
   {
     std::optional<RandomOpsOfStep> random_ops;
     if (c.draws.ops > 0 || c.draws.restarted) random_ops.emplace();
-    c.executor->replay(as_given ? inputs : bound_);
+    c.executor->replay(bound);
     RandomOpsOfStep::count(c.draws);
   }
   ++stats_.replays;
-  for (Captured::Gradient& g : c.gradients) {
-    if (g.leaf.after == Leaf::After::kept) continue;
-    AutogradMeta& meta = tensor_of(g.leaf, inputs).autograd();
-    if (g.grad.defined() && g.grad.has_autograd()) g.grad = off_tape(g.grad);
-    meta.grad = g.grad;
+  for (Leaf& g : c.leaves) {
+    if (g.after == Leaf::After::kept) continue;
+    AutogradMeta& meta = tensor_of(g, inputs).autograd();
+    if (g.given.has_autograd()) g.given = off_tape(g.given);
+    meta.grad = g.given;
     meta.grad_taken_by = g.taken_by;
   }
   if (c.clears_tape) clear_tape();
@@ -380,43 +341,40 @@ void Step::replay(Captured& c, const Tensors& inputs) {
 }
 
 Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& key) {
-  Recorded recorded = record(inputs, entry ? entry->first->leaves : std::vector<Leaf>());
-  if (!entry) return add_entry(inputs, key, std::move(recorded));
-  std::string differs = difference(entry->first->graph, recorded.graph);
-  if (differs.empty()) differs = gradient_difference(entry->first->leaves, recorded);
-  if (!differs.empty() && !began_alike(*entry->first, recorded)) {
+  Recorded second = record(inputs, entry ? entry->first->leaves : std::vector<Leaf>());
+  if (!entry) return add_entry(inputs, key, std::move(second));
+  std::string differs = difference(entry->first->recorded, second.recorded);
+  if (differs.empty()) differs = gradient_difference(entry->first->leaves, second);
+  if (!differs.empty() && !began_alike(*entry->first, second)) {
     // The step adds to a gradient that is there and makes one that is not: two graphs of one key,
     // and no mistake of the caller's. Each gets an entry and waits for its own second recording.
     entry->strict = true;
-    Entry& other = add_entry(inputs, key, std::move(recorded));
+    Entry& other = add_entry(inputs, key, std::move(second));
     other.strict = true;
     return other;
   }
   if (!differs.empty()) {
-    entry->first = std::move(recorded);
+    entry->first = std::move(second);
     throw Error(Error::Kind::state,
         cat("capture: two runs of the step recorded different graphs: ", differs),
         "a value that changes from call to call must be a tensor or an input, not a number "
         "or a branch in the step");
   }
-  capture(*entry, std::move(recorded), inputs);
+  capture(*entry, std::move(second), inputs);
   return *entry;
 }
 
 void Step::recheck(Entry& entry, const Tensors& inputs) {
   const profiler::Scope scope("recheck");
   const Captured& c = *entry.captured;
-  std::vector<Leaf> leaves;
-  for (const Captured::Gradient& g : c.gradients) {
-    leaves.push_back(g.leaf);
-    leaves.back().before = gradient_of(tensor_of(g.leaf, inputs));
-  }
+  std::vector<Leaf> leaves = c.leaves;
+  for (Leaf& leaf : leaves) leaf.before = gradient_of(tensor_of(leaf, inputs));
   const Recorded now = record(inputs, leaves, false);
   ++stats_.rechecks;
   entry.recheck_at =
       options_.recheck_every ? entry.recheck_at + *options_.recheck_every : 10 * entry.recheck_at;
   constexpr Sides kSides{"as it was captured", "at this call"};
-  std::string differs = difference(c.recorded, now.graph, kSides);
+  std::string differs = difference(c.recorded, now.recorded, kSides);
   if (differs.empty()) differs = gradient_difference(leaves, now, kSides);
   if (differs.empty()) return;
   forget(entry);
@@ -434,7 +392,7 @@ Tensors Step::adopted_inputs(const Entry& entry, const Tensors& inputs) const {
     const Entry::Input& first = entry.inputs[i];
     const bool same = first.storage == inputs[i].storage()->uid() && first.at == inputs[i].raw();
     if (!same || inputs[i].device().type != Device::Type::cuda) return {};
-    if (!is_parameter(i)) adopted.push_back(inputs[i]);
+    adopted.push_back(inputs[i]);
   }
   return adopted;
 }
@@ -442,17 +400,7 @@ Tensors Step::adopted_inputs(const Entry& entry, const Tensors& inputs) const {
 void Step::capture(Entry& entry, Recorded second, const Tensors& inputs) {
   const auto start = std::chrono::steady_clock::now();
   const Tensors adopted = adopted_inputs(entry, inputs);
-  const Graph& recorded = second.graph;
-  const Device::Type device =
-      recorded.values.empty() ? Device::Type::cpu : recorded.device_of(0).type;
-  auto captured =
-      make_captured(*entry.first, std::move(second), device, options_, choices_, adopted);
-  // Whether an input shares a parameter's memory belongs to the key.
-  std::erase_if(captured->written, [&](const Storage* storage) {
-    return std::ranges::any_of(
-        guarded_, [&](const Guarded& g) { return g.tensor.storage().get() == storage; });
-  });
-  entry.captured = std::move(captured);
+  entry.captured = make_captured(*entry.first, std::move(second), options_, choices_, adopted);
   const int64_t every = options_.recheck_every.value_or(10);
   for (entry.recheck_at = every; every > 0 && entry.recheck_at < 3;) entry.recheck_at += every;
   entry.adopted = !adopted.empty();

@@ -39,19 +39,20 @@
 //   Calls. Per key, calls 1 and 2 run eagerly and are recorded; if both recordings agree, call 3
 //   replays, else the difference is the error.
 //
-//   The key: shapes, strides, types and devices of the inputs, which of them require grad, which
-//   overlap; the training flags of all modules, grad mode, `mode`, set_first_row(), the thread.
+//   The key: shapes, strides, types and devices of the inputs, which of them require grad; the
+//   training flags of all modules, grad mode, `mode`, set_first_row(), the thread.
 //
-//   Inputs may lie elsewhere at each call, change in place between calls, overlap each other,
-//   view a parameter, be results of the last call. On CUDA, inputs that are the same tensors at
-//   calls 1 and 2 are read where they lie, without a copy; where one lies elsewhere later, the step
-//   is captured again, with copies. One that the step writes is written at each call and its
-//   version counted; it may not be a result of this step, or share memory with another tensor that
-//   the step uses. One that an op on the caller's tape made is refused.
+//   Inputs may lie elsewhere at each call, change in place between calls, be results of the last
+//   call, and share memory with each other or a parameter, as far as the step writes none of that
+//   and the input gets no gradient: else they are refused. On CUDA, inputs that are the same
+//   tensors at calls 1 and 2 are read where they lie, without a copy; where one lies elsewhere
+//   later, the step is captured again, with copies. One that the step writes is written at each
+//   call and its version counted; it may not be a result of this step. One that an op on the
+//   caller's tape made is refused.
 //
 //   Results are off the tape and own their memory, which stays valid for good; the next call of
-//   the same key overwrites it, and backward() refuses what it would find overwritten. One that
-//   views an input keeps that alive. Refused: results that are undefined or on the tape.
+//   the same key overwrites it, and backward() refuses what it would find overwritten. In place of
+//   one that views an input there is a copy. Refused: results that are undefined or on the tape.
 //
 //   Gradients of parameters, of inputs and of other leaves that backward() reaches are set, added
 //   to what is there, or cleared, as the function does; where a gradient at entry matters, its
@@ -88,7 +89,6 @@
 #include <memory>
 
 #include "capture/captured.h"
-#include "capture/leaf.h"
 
 namespace sinter::capture {
 
@@ -152,15 +152,6 @@ class Step {
     uint64_t storage, bf16_copy;  // the uids; 0: no copy
     bool requires_grad;
   };
-  // Input `input` shares memory with input, parameter or gradient of parameter `other`, whose first
-  // byte lies `distance` before its own.
-  struct Tie {
-    enum class With : uint8_t { input, parameter, gradient } with;
-    size_t input, other;
-    int64_t distance;
-    bool same_tensor;
-    bool operator==(const Tie&) const = default;
-  };
   std::string failed_guard();
   void note_miss(std::string text);
   void note_guard_miss(const std::string& guard);
@@ -168,8 +159,8 @@ class Step {
   std::string key_difference(const Entry& entry, const Tensors& inputs, const Key& key) const;
   void evict(const Tensors& inputs, const Key& key);
   void check_inputs(const Tensors& inputs) const;
-  void find_ties(const Tensors& inputs);
-  bool is_parameter(size_t input) const;
+  // Does input i lie in the storage of an input before it, a parameter or its gradient?
+  bool shares_memory(const Tensors& inputs, size_t i) const;
   const Tensor& tensor_of(const Leaf& leaf, const Tensors& inputs) const;
   bool gradients_fit(const Captured& captured, const Tensors& inputs) const;
   // `anywhere`: even if the entry has adopted inputs, and these lie elsewhere.
@@ -195,12 +186,10 @@ class Step {
   std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Guarded> guarded_;
   std::vector<Refused> choices_;
-  std::vector<Tie> ties_;  // of this call
-  Entry* last_ = nullptr;
   bool adopts_ = true;  // until adopted inputs lie elsewhere
   bool told_of_keys_ = false;
-  Tensors results_,
-      bound_;  // of this call; bound_: what the graph reads, where that is not just the inputs
+  // Of this call; bound_: what the graph reads, where that is not just the inputs.
+  Tensors results_, bound_;
   std::atomic<uint64_t> caller_{0};  // the thread that is in a call
   uint64_t clock_ = 0;
 };

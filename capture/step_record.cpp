@@ -3,6 +3,8 @@
 
 #include "autograd/tape.h"
 #include "capture/step.h"
+#include "core/device/memory.h"
+#include "ops/ops.h"
 
 namespace sinter::capture {
 namespace {
@@ -20,6 +22,14 @@ void check_result(const Tensor& t, size_t i) {
       cat("capture: result ", i, " of the step keeps its gradient: ", t.describe(),
           "; a replay would not set it"),
       "return its grad() as a result");
+}
+
+// The same elements in the same layout, in memory of its own.
+Tensor copy_of(const Tensor& t) {
+  const Extent extent = extent_of(t);
+  const auto storage = std::make_shared<Storage>(size_t(extent.end - extent.begin), t.device());
+  copy_on_device(storage->data(), t.raw(), t.device(), storage->bytes());
+  return Tensor::view_of(storage, t.dtype(), t.shape(), t.strides(), 0);
 }
 
 // What autograd knows of tensors is as it was when this ends. Until then a gradient that a rule
@@ -55,11 +65,14 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
           {.parameter = parameter, .input = input, .tensor = t, .before = gradient_of(t)});
   };
   for (size_t p = 0; p < guarded_.size(); ++p) follow(guarded_[p].tensor, int(p), -1);
-  Tensors free;  // a parameter among the inputs is one still
+  // Those that share memory are given as copies: the graph must know which of them an op reads.
+  Tensors apart;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].requires_grad() || gradient_of(inputs[i]).defined())
       follow(inputs[i], -1, int(i));
-    if (!is_parameter(i)) free.push_back(inputs[i]);
+    apart.push_back(!shares_memory(inputs, i) ? inputs[i]
+                    : launches                ? copy_of(inputs[i])
+                                              : without_memory(inputs[i]));
   }
   for (const Leaf& leaf : known_leaves) {
     if (leaf.parameter < 0 && leaf.input < 0) follow(leaf.tensor, -1, -1);
@@ -71,9 +84,12 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
   }
   Tensors results;
   {
-    Recording recording(free, launches);
-    results = function_(inputs);
-    for (size_t i = 0; i < results.size(); ++i) check_result(results[i], i);
+    Recording recording(apart, launches);
+    results = function_(apart);
+    for (size_t i = 0; i < results.size(); ++i) {
+      check_result(results[i], i);
+      if (recording.views_input(results[i])) results[i] = copy(off_tape(results[i]));
+    }
     for (const auto& [leaf, before] : recording.reached()) {
       const size_t known = r.leaves.size();
       follow(leaf, -1, -1);
@@ -93,20 +109,21 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
     r.bf16_copies = recording.bf16_copies();
     r.draws = recording.draws();
     r.clears_tape = !recording.reached().empty() && Tape::current().size() == 0;
-    r.graph = recording.finish(results, with_gradient, &before);
+    r.recorded = recording.finish(results, with_gradient, &before);
     size_t set = 0;
     for (size_t l = 0; l < r.leaves.size(); ++l) {
       Leaf& leaf = r.leaves[l];
       leaf.read = before[l].defined();
       if (leaf.after != Leaf::After::set) continue;
-      leaf.value = r.graph.gradients[set].param;
-      leaf.grad = r.graph.gradients[set++].grad;
+      leaf.value = r.recorded.gradients[set].param;
+      leaf.grad = r.recorded.gradients[set++].grad;
     }
   }
-  const std::vector<const Storage*> written = written_memory(r.graph);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!is_parameter(i)) check_shares_nothing(written, inputs, i);
+  Tensors bound = inputs;
+  for (const Leaf& leaf : r.leaves) {
+    if (leaf.read && !is_external(r.recorded, leaf.before)) bound.push_back(leaf.before);
   }
+  WrittenMemory(r.recorded).check_apart(bound);
   if (!launches) return r;
   ++stats_.recordings;
   for (Tensor& t : results) {  // as those of a replay

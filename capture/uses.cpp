@@ -27,29 +27,19 @@ template <class F> void each_buffer(const Graph& graph, const Node& node, F&& f)
 
 }  // namespace
 
-Uses::Uses(const Graph& graph) {
-  for (size_t v = 0; v < graph.values.size(); ++v) add_value(graph, int(v));
+Uses::Uses(const Graph& graph) : nodes(graph.buffers.size()) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) add_node(graph, int(n));
 }
 
 void Uses::add_node(const Graph& graph, int node) {
+  nodes.resize(graph.buffers.size());
   each_buffer(graph, graph.nodes[node], [&](int buffer, bool writes) {
     insert(nodes[buffer], {node, writes});
   });
 }
 
-void Uses::add_value(const Graph& graph, int value) {
-  const size_t buffer = size_t(graph.values[value].buffer);
-  if (nodes.size() <= buffer) {
-    nodes.resize(graph.buffers.size());
-    values.resize(graph.buffers.size());
-  }
-  values[buffer].push_back(value);
-}
-
 void Uses::merge(int from, int to) {
   for (const Use& use : nodes[from]) insert(nodes[to], use);
-  values[to].insert(values[to].end(), values[from].begin(), values[from].end());
 }
 
 std::vector<int> Uses::neighbours(const Graph& graph, int node, int begin, int end) const {

@@ -16,12 +16,10 @@ struct Uses {
     int node;
     bool writes;
   };
-  std::vector<std::vector<Use>> nodes;   // per buffer, in the order of the list
-  std::vector<std::vector<int>> values;  // per buffer
+  std::vector<std::vector<Use>> nodes;  // per buffer, in the order of the list
 
   explicit Uses(const Graph& graph);
   void add_node(const Graph& graph, int node);
-  void add_value(const Graph& graph, int value);
   // All that touches buffer `from` touches buffer `to` now.
   void merge(int from, int to);
   // Nodes in [begin, end) that share a buffer with `node` where one of the two writes it, by

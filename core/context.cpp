@@ -1,26 +1,18 @@
 #include "core/context.h"
 
-#include <mutex>
+#include <atomic>
+
+#include "core/error.h"
 
 namespace sinter {
-
 namespace {
-struct Setups {
-  std::mutex mutex;
-  std::vector<void (*)(Context&)> list;
-  static Setups& get() {
-    static Setups setups;
-    return setups;
-  }
-};
-}  // namespace
+std::atomic<void (*)(Context&)> setup_of_all{nullptr};
+}
 
 Context& Context::current() {
   static thread_local Context context = [] {
     Context fresh;
-    Setups& setups = Setups::get();
-    const std::lock_guard lock(setups.mutex);
-    for (const auto setup : setups.list) setup(fresh);
+    if (const auto setup = setup_of_all.load()) setup(fresh);
     return fresh;
   }();
   return context;
@@ -28,9 +20,7 @@ Context& Context::current() {
 
 void Context::on_create(void (*setup)(Context&)) {
   setup(current());
-  Setups& setups = Setups::get();
-  const std::lock_guard lock(setups.mutex);
-  setups.list.push_back(setup);
+  SINTER_ASSERT(!setup_of_all.exchange(setup), "two setups of a context");
 }
 
 }  // namespace sinter

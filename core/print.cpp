@@ -45,10 +45,12 @@ struct Printer {
       f(i);
     }
   }
-  void print(std::string& out, int d, int64_t at) const {
+  // The first time the columns become as wide as they must be.
+  void print(std::string& out, int d, int64_t at) {
     if (d == t.rank()) {
       const std::string text = number(values[size_t(at)], whole, precision);
-      out += std::string(width - std::min(width, text.size()), ' ') + text;
+      width = std::max(width, text.size());
+      out += std::string(width - text.size(), ' ') + text;
       return;
     }
     const bool rows = d + 1 < t.rank();
@@ -65,15 +67,6 @@ struct Printer {
     });
     out += "]";
   }
-  void measure(int d, int64_t at) {
-    if (d == t.rank()) {
-      width = std::max(width, number(values[size_t(at)], whole, precision).size());
-    } else {
-      shown(d, [&](int64_t i) {
-        if (i >= 0) measure(d + 1, at + i * steps[d]);
-      });
-    }
-  }
 };
 
 }  // namespace
@@ -81,8 +74,8 @@ struct Printer {
 std::string Tensor::values(int precision) const {
   Printer printer{
       .t = *this, .values = to_vector<double>(), .precision = std::clamp(precision, 0, 17)};
-  printer.measure(0, 0);
-  std::string out;
+  std::string narrow, out;
+  printer.print(narrow, 0, 0);
   printer.print(out, 0, 0);
   return out;
 }

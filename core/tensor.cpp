@@ -58,21 +58,12 @@ Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor Tensor::shape_only(const Shape& shape, DType dtype, Device device) {
-  constexpr size_t kTypes = 3, kIndices = 16;
-  static const auto storages = [] {
-    std::array<std::array<std::shared_ptr<Storage>, kIndices>, kTypes> all;
-    for (size_t type = 0; type < kTypes; ++type) {
-      for (size_t i = 0; i < kIndices; ++i) {
-        const Device of{static_cast<Device::Type>(type), int8_t(i)};
-        all[type][i] = std::make_shared<Storage>(Storage::WithoutBytes{}, 0, of);
-      }
-    }
-    return all;
-  }();
-  const size_t type = size_t(device.type), index = size_t(device.index);
-  if (type >= kTypes || index >= kIndices) return meta(shape, dtype, device);
+  static thread_local std::vector<std::shared_ptr<Storage>> storages;  // one for each device
+  auto known = std::ranges::find(storages, device, &Storage::device);
+  if (known == storages.end())
+    known = storages.insert(known, std::make_shared<Storage>(Storage::WithoutBytes{}, 0, device));
   Tensor t = shaped(shape, dtype);
-  t.impl_->storage = storages[type][index];
+  t.impl_->storage = *known;
   return t;
 }
 

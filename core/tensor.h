@@ -51,7 +51,7 @@ class Tensor {
   // shows what a function does without doing it.
   static Tensor meta(const Shape& shape, DType dtype = DType::f32, Device device = kCpu);
   // A meta tensor that nobody computes with: what a shape rule gives, what autograd remembers of a
-  // tensor whose elements it does not need. All of a device share one storage, so that none is
+  // tensor whose elements it does not need. A thread has one storage of it per device: none is
   // allocated.
   static Tensor shape_only(const Shape& shape, DType dtype, Device device);
   // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage

@@ -25,8 +25,8 @@ void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   not_saved(flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why"));
   // Looked at now: the graph is written after all the work.
   const auto check = [](const std::string& file) { check_writable(file, "--dump-graph", true); };
-  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE",
-      "write the step's graph as text, or for Graphviz (.dot)", check));
+  not_saved(
+      flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as text", check));
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
@@ -61,7 +61,7 @@ void note_emulator(Device device, Output& out) {
 }
 
 void write_graph(const std::string& path, const capture::Graph& graph) {
-  write_file(path, path.ends_with(".dot") ? capture::dump_dot(graph) : capture::dump(graph));
+  write_file(path, capture::dump(graph));
 }
 
 Cost cost_of(const capture::Graph& graph) {

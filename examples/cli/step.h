@@ -35,8 +35,7 @@ std::string choose_threads(
 // Of the emulator it is said once that its times are not those of any device.
 void note_emulator(Device device, Output& out);
 
-// Text, or Graphviz where the name ends in .dot; written whole or not at all. Throws checkpoint
-// where the file cannot be written.
+// As text, whole or not at all. Throws checkpoint where the file cannot be written.
 void write_graph(const std::string& path, const capture::Graph& graph);
 // Of all its launches.
 Cost cost_of(const capture::Graph& graph);

@@ -6,6 +6,9 @@
 #include <numeric>
 
 #include "autograd/autograd.h"
+#include "capture/bind.h"
+#include "capture/executor.h"
+#include "capture/recording.h"
 #include "capture/step.h"
 #include "core/json.h"
 #include "core/parallel.h"
@@ -24,6 +27,7 @@ namespace {
 struct PredictFlags {
   FromFlags from;
   std::vector<std::string> inputs;
+  std::string graph, dump_graph;
   std::optional<int64_t> index;
   int64_t top = 3;
   bool no_art = false, raw = false, bench = false;
@@ -92,6 +96,8 @@ class Predictor {
     path_ = saved.path;
     size_ = saved.flags.model.image();
     dtype_ = saved.flags.model.batch_dtype();
+    if (!flags_.dump_graph.empty()) dump_graph();
+    if (!flags_.graph.empty()) load_graph(saved.tensors);
     if (flags_.bench) return bench(saved.flags.model);
     // All of them before the first result: an error leaves stdout as it was.
     std::vector<Input> inputs;
@@ -138,6 +144,49 @@ class Predictor {
     for (int64_t i = 0; i < n; ++i)
       inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i),
           sinter::slice(all, i, i + 1), {}});
+  }
+
+  // The forward pass as a graph, of f32 and of the names in the weights' file alone: the bf16
+  // copies are made in the graph.
+  void dump_graph() {
+    const NoGrad no_grad;
+    const Tensor x = Tensor::zeros({1, size_.pixels()}, DType::f32, device_);
+    capture::Recording recording({x});
+    for (Tensor& p : model_->parameters()) {
+      if (p.autograd().bf16_copy.defined()) p.autograd().bf16_copy = cast(p, DType::bf16);
+    }
+    const Tensor logits = (*model_)(x);
+    capture::Graph graph = recording.finish({logits}, {});
+    graph.values[graph.outputs[0]].name = "logits";
+    cli::write_graph(flags_.dump_graph, graph);
+    const std::string file = escaped(flags_.dump_graph);
+    out_.note("graph",
+        "{}: the forward pass at batch 1; mnist predict --graph {} --from {} runs it", file, file,
+        escaped(path_));
+  }
+
+  // Runs the graph of a file in place of the model, on the model's weights.
+  void load_graph(const nn::NamedTensors& weights) {
+    capture::Graph graph = capture::load(flags_.graph);
+    capture::check_forward(graph, flags_.graph);
+    const capture::Value& x = graph.values[graph.inputs[0]];
+    SINTER_CHECK(x.shape[1] == size_.pixels(), data,
+        cat("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(),
+            ", an image is f32[1, ", size_.pixels(), "]"),
+        "mnist predict --dump-graph F writes one that fits");
+    graph = capture::bind(std::move(graph), [&](const std::string& name) {
+      const Tensor* t = nn::find(weights, name);
+      return t ? t->to(device_) : Tensor();
+    });
+    executor_ = std::make_shared<capture::Executor>(graph);
+    dtype_ = DType::f32;  // what a graph takes
+    out_.note("graph", "{}: launches {}", escaped(flags_.graph), executor_->launches());
+  }
+
+  Tensor logits(const Tensor& images) {
+    if (!executor_) return (*model_)(images);
+    executor_->run({images});
+    return executor_->outputs()[0];
   }
 
   // Eager, fused, and as the recorded graph, unfused.
@@ -208,7 +257,7 @@ class Predictor {
     const Batch batch = gather_batch(there, {&row, 1}, dtype_, flags_.from.data.normalization());
     const NoGrad no_grad;
     const measure::Timer timer;
-    const Tensor out = (*model_)(batch.images);
+    const Tensor out = logits(batch.images);
     const auto p = softmax(out).to_vector<double>();
     const double seconds = timer.seconds();
     std::vector<size_t> order(p.size());
@@ -243,6 +292,7 @@ class Predictor {
   std::string path_;
   ImageShape size_;  // of the model's images
   DType dtype_ = DType::f32;
+  std::shared_ptr<capture::Executor> executor_;  // of --graph
   Json predictions_ = Json::array();
   std::string not_finite_;  // why the first probabilities that are nan are
 };
@@ -261,6 +311,10 @@ void add_predict(App& app, Command& command) {
   command.flags.toggle("no-art", predict.no_art, "no picture of what the model sees");
   command.flags.toggle(
       "raw", predict.raw, "take the pixels of a PNG as they are: no cropping, no centring");
+  not_saved(command.flags.word("dump-graph", predict.dump_graph, "FILE",
+      "write the model's forward pass as a graph; needs no INPUT"));
+  not_saved(command.flags.word("graph", predict.graph, "FILE",
+      "run this saved graph in place of the model, on the weights of --from"));
   not_saved(command.flags.toggle("bench", predict.bench,
       "time one image and batches, eager, fused and as a graph; needs no INPUT"));
   not_saved(command.flags.number("batch", predict.batch, 1, 1'000'000, "of --bench"));
@@ -272,8 +326,8 @@ void add_predict(App& app, Command& command) {
     SINTER_CHECK(predict.bench ? inputs.empty() && !predict.index : !command.flags.given("batch"),
         usage, "usage: --bench takes no INPUT and no --index, and --batch needs --bench",
         "mnist predict --bench --batch 1,64 times the model on images of its own");
-    SINTER_CHECK(
-        predict.bench || predict.index || !inputs.empty() || command.flags.given("print-config"),
+    SINTER_CHECK(predict.bench || predict.index || !inputs.empty() || !predict.dump_graph.empty() ||
+                     command.flags.given("print-config"),
         usage, "usage: nothing to predict: no INPUT and no --index",
         "mnist predict FILE.png, or mnist predict --index 0");
   };

@@ -73,7 +73,7 @@ TEST(CudaReplay, NodesAndEdges) {
         EXPECT_EQ(captured.nodes[j].branch, branches.branch[j]);
         for (size_t i = 0; i < j; ++i) {
           const bool ordered = captured.precedes(static_cast<int>(i), static_cast<int>(j));
-          EXPECT_EQ(ordered, !branches.parallel(static_cast<int>(i), static_cast<int>(j)))
+          EXPECT_EQ(ordered, branches.follows[j][branches.branch[i]] >= static_cast<int>(i))
               << i << ", " << j;
           if (graph.conflict(graph.nodes[i], graph.nodes[j])) {
             EXPECT_TRUE(ordered) << i << ", " << j;

@@ -10,10 +10,9 @@ namespace sinter::capture {
 namespace {
 
 Captured captured(const Graph& recorded, const RuleSet& rules) {
-  Captured c{.recorded = recorded,
-      .fused = rewrite(recorded, rules, Device::Type::cpu),
-      .executor = nullptr,
-      .gradients = {}};
+  Captured c;
+  c.recorded = recorded;
+  c.fused = rewrite(recorded, rules, Device::Type::cpu);
   c.executor = std::make_unique<Executor>(c.fused.graph);
   return c;
 }

@@ -52,7 +52,7 @@ TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
           "sgd_update(%0, %0, -, -, -, -, %1, -, -)\n",
           {"line 4", "sgd_update: ", "state"}},
       {"a step state between two numbers",
-          "%0 = param \"w\" f32[2]\n%1 = param \"s\" u8[104]\n%2 = view(%1) u8[136] offset=1\n"
+          "%0 = param \"w\" f32[2]\n%1 = param \"s\" u8[144]\n%2 = view(%1) u8[136] offset=1\n"
           "sgd_update(%0, %0, -, -, -, -, %2, -, -)\n",
           {"line 5", "sgd_update: ", "state", "multiple of 8"}},
       {"Adam's second average in a plain update",
@@ -66,7 +66,7 @@ TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
           {"line 7", "weight_grad_update: ", "i32[1]"}},
       {"an input that begins elsewhere",
           "%0 = input \"x\" f32[1, 784] offset=3\n%1 = exp(%0) f32[1, 784]\n",
-          {"line 2", "offset", "an input begins where it is given"}},
+          {"line 2", "offset= of input", "only views have one"}},
       {"more memory than there is",
           "%0 = input \"x\" f32[]\n%1 = view(%0) f32[16777216, 16777216] strides=[0,0]\n"
           "%2 = copy(%1) f32[16777216, 16777216]\n%3 = copy(%2) f32[16777216, 16777216]\n"

@@ -54,6 +54,13 @@ TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
   EXPECT_TRUE(graph.starts_with("sinter-graph 1\n"));
   expect_facts(graph, {" = gather_batch(", " = linear_act(%", "\nweight_grad_update("});
 
+  // A training step is no graph to predict with.
+  const Result refused = program.run({"predict", "--index", "0", "--graph", "step.txt"});
+  EXPECT_EQ(refused.status, 3);
+  EXPECT_EQ(refused.out, "");
+  expect_facts(refused.err,
+      {"graph: not for predict: step.txt; it changes ", "hint: mnist predict --dump-graph F"});
+
   // A run too short for a capture says so.
   const Result brief = program.run(train + kFused + Words{"--steps", "1"});
   expect_facts(brief.err, {"capture none: ", "this run had 1 step\n"});
@@ -215,6 +222,63 @@ TEST(MnistFused, PredictIsTimedInEachModeAndBatch) {
   const Result simt = program.run(bench + Words{"--device", "simt"});
   EXPECT_EQ(simt.status, 2);
   expect_facts(simt.err, {"the device is simt", "hint: --device cpu"});
+}
+
+TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
+  const Program program;
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Words train{"--steps", "20", "--force", "--out", "a", "--dtype", dtype, "--dropout",
+        "0.1", "--act", "gelu", "--normalize", "mnist"};
+    ASSERT_EQ(program.run(kSmallFused + train).status, 0);
+    ASSERT_EQ(program.run({"predict", "--from", "a", "--dump-graph", "g.txt"}).status, 0);
+    const Words predict{"predict", "--from", "a", "--json", "--index", "3"};
+    const Result model = program.run(predict),
+                 graph = program.run(predict + Words{"--graph", "g.txt"});
+    ASSERT_EQ(model.status, 0) << model.err;
+    ASSERT_EQ(graph.status, 0) << graph.err;
+    EXPECT_EQ(graph.out, model.out) << dtype;
+  }
+  const std::string whole = Program::text(program.folder() / "g.txt");
+  expect_facts(whole, {"\noutput \"logits\" %"});
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string text = whole;
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+    return text;
+  };
+  struct Bad {
+    const char* name;
+    std::string text;
+    int status;
+    Words facts;
+  };
+  const Bad all[] = {
+      {"cut", whole.substr(0, whole.find("output")), 3,
+          {"graph: cut short: cut line ", "no output line"}},
+      {"word", edited("= linear(", "= linaer("), 3,
+          {"graph: unknown op: word line ", "linaer, nearest is linear"}},
+      {"version", edited("sinter-graph 1", "sinter-graph 2"), 3,
+          {"graph: another version: version line 1; sinter-graph 2"}},
+      {"other", "digraph {}\n", 3, {"graph: not a graph file: other line 1"}},
+      {"name", edited("\"0.bias\"", "\"9.bias\""), 4,
+          {"graph: parameters do not match: 1 missing, 0 of another shape",
+              "missing 9.bias f32[32]"}},
+      {"shape", edited("784", "785"), 3,
+          {"graph: not for predict: shape; its input is f32[1, 785], an image is f32[1, 784]"}},
+      {"huge",
+          "sinter-graph 1\n%0 = input \"x\" f32[1, 90000000]\n%1 = relu(%0) f32[1, "
+          "90000000]\noutput \"y\" %1\n",
+          3, {"not for predict"}},
+  };
+  for (const Bad& bad : all) {
+    program.write(bad.name, bad.text);
+    const Result r = program.run({"predict", "--from", "a", "--index", "0", "--graph", bad.name});
+    EXPECT_EQ(r.status, bad.status) << bad.name << "\n" << r.err;
+    EXPECT_EQ(r.out, "") << bad.name;
+    expect_facts(r.err, bad.facts);
+  }
+  EXPECT_EQ(
+      program.run({"predict", "--from", "a", "--index", "0", "--graph", "none.txt"}).status, 3);
 }
 
 TEST(MnistFused, RefusalsComeBeforeAnyWork) {

@@ -49,11 +49,11 @@ class Recipe {
   Bytes bytes_;
 };
 
-std::string dims(Recipe& r, size_t rank) {
+Dims dims(Recipe& r, size_t rank) {
   static constexpr int64_t kSizes[] = {1, 2, 3, 4, 0, 5, 8, 16, 17, 33, 48, 130};
   Dims out;
   for (size_t i = 0; i < rank; ++i) out.push_back(r.one_of(kSizes));
-  return out.str();
+  return out;
 }
 
 std::string outside_line(Recipe& r, size_t number) {
@@ -63,16 +63,16 @@ std::string outside_line(Recipe& r, size_t number) {
   const DType type = r.one_of(kTypes);
   const size_t rank = r.below(4);
   std::string line =
-      cat("%", number, " = ", kind, " \"v", number, "\" ", name_of(type), dims(r, rank));
-  if (r.below(6) == 1) line += " strides=" + dims(r, rank);
+      cat("%", number, " = ", kind, " \"v", number, "\" ", name_of(type), dims(r, rank).str());
+  if (r.below(6) == 1) line += " strides=" + print_value(dims(r, rank));
   return line + "\n";
 }
 
 std::string view_line(Recipe& r, const Graph& graph) {
   const size_t base = r.below(graph.values.size()), rank = r.below(4);
   std::string line = cat("%", graph.values.size(), " = view(%", base, ") ",
-      name_of(graph.values[base].dtype), dims(r, rank));
-  if (r.below(2)) line += " strides=" + dims(r, rank);
+      name_of(graph.values[base].dtype), dims(r, rank).str());
+  if (r.below(2)) line += " strides=" + print_value(dims(r, rank));
   if (r.below(2)) line += cat(" offset=", r.below(8));
   return line + "\n";
 }
@@ -142,9 +142,12 @@ std::string file_of(Recipe r) {
       check_error(error);
     }
   }
-  text += "output ";
-  for (size_t i = 0; i < graph.values.size(); ++i) text += cat(i ? ", \"y" : "\"y", i, "\" %", i);
-  return text + "\n";
+  std::string outputs;  // all that a graph may give: an input is none
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    if (graph.buffers[graph.values[i].buffer].kind != Buffer::Kind::input)
+      outputs += cat(outputs.empty() ? "" : ", ", "\"y", i, "\" %", i);
+  }
+  return cat(text, "output ", outputs, "\n");
 }
 
 // ---- running
@@ -266,7 +269,6 @@ void one(Bytes bytes) {
   } catch (const std::exception& error) {
     fail(error.what(), dumped);
   }
-  capture::dump_dot(graph);
   if (is_small(graph)) run_both_ways(graph);
 }
 
