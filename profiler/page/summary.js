@@ -37,7 +37,8 @@ const meanings = () => node('details', {},
     [node('dt', {}, name), node('dd', {}, text)])));
 
 // The cells of the table in text, without the columns that no row knows; a click sorts.
-const kMemory = ['Alloc kB', 'Freed kB', 'Peak kB', 'Kept kB'];
+const kMemory = ['Alloc kB', 'Freed kB', 'Peak kB', 'Kept kB'],
+  kApart = [...kMemory, 'Rate', 'Kernel'];
 function rowTable(p, [titles, ...rows], wanted, rowClass) {
   const nameAt = titles.indexOf('Name'), number = cell => parseFloat(cell.replace('>=', ''));
   const isText = c => rows.every(r => Number.isNaN(number(r[c])));
@@ -143,7 +144,7 @@ function summary(view) {
       banner(p.sm_mhz > 0 && p.sm_mhz < .75 * p.sm_standard_mhz, 'THROTTLED',
         `the SM clock was ${p.sm_mhz} of ${p.sm_standard_mhz} MHz`, true),
       banner(p.incomplete.length, 'INCOMPLETE', p.incomplete.join('; '), true),
-      facts(p), rowTable(p, D.tables[i], title => ![...kMemory, 'Rate', 'Kernel'].includes(title), 'op'),
+      facts(p), rowTable(p, D.tables[i], title => !kApart.includes(title), 'op'),
       meanings(), memoryTable(p, D.tables[i]),
       note('per step, of the median one; self excludes children; ' +
         'a click or Enter on a title sorts'),
