@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/cli/command_line.h"
+#include "examples/cli/app.h"
 #include "measure/timer.h"
 #include "nn/mlp.h"
 #include "nn/net.h"

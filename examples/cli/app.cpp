@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include "core/parallel.h"
 #include "distributed/mpi.h"
 #include "examples/cli/process.h"
+#include "profiler/grid.h"
 
 namespace sinter::cli {
 namespace {
@@ -29,7 +32,188 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
+constexpr size_t kWidth = 80;
+
+std::string line_of(const CLI::Option* option) {
+  constexpr size_t kColumn = 28;
+  std::string left = "  --" + join(option->get_lnames(), ", --");
+  for (const std::string& name : option->get_snames()) left += ", -" + name;
+  const bool alone = option->get_expected_min() == 0;  // may it stand without a value?
+  if (const std::string value = option->get_type_name(); !value.empty())
+    left += alone ? "[=" + value + "]" : " " + value;
+  if (left.size() >= kColumn) left += "\n" + std::string(kColumn, ' ');
+  std::string help = option->get_description();
+  if (const std::string standard = option->get_default_str(); !standard.empty())
+    help += cat(help.empty() ? "" : " ", alone ? "[alone: " : "[", standard, "]");
+  left = fmt::format("{:<{}}", left, kColumn) + help;
+  return profiler::wrapped(left.substr(0, left.find_last_not_of(' ') + 1), kWidth, kColumn) + "\n";
+}
+
+std::string lines_of(const CLI::App* topic) {
+  std::string out;
+  for (const CLI::Option* option : topic->get_options()) {
+    const bool hidden = option->get_group().empty();
+    if (!hidden) out += line_of(option);
+  }
+  return out;
+}
+
+// The flags by topic; of a program with several commands its commands.
+std::string help_of(const CLI::App* app, const std::string& call, CLI::AppFormatMode) {
+  const auto is_command = [](const CLI::App* part) { return !part->get_name().empty(); };
+  const std::string summary = app->get_description();
+  std::string out =
+      profiler::wrapped(summary, kWidth, 0) + (summary.empty() ? "" : "\n\n") + "usage: " + call;
+  if (const std::vector<const CLI::App*> commands = app->get_subcommands(is_command);
+      !commands.empty()) {
+    out += " COMMAND [flags]\n\n";
+    for (const CLI::App* command : commands) {
+      const std::string name = fmt::format("  {:<10} ", command->get_name());
+      out += profiler::wrapped(name + command->get_description(), kWidth, name.size()) + "\n";
+    }
+    return out + fmt::format("\n{} COMMAND --help lists the flags of a command.\n", call);
+  }
+  for (const CLI::Option* inputs : app->get_options(&CLI::Option::get_positional))
+    out += " " + inputs->get_single_name();
+  out += " [flags]\n";
+  for (const CLI::App* topic : app->get_subcommands({}))
+    out += "\n" + topic->get_group() + "\n" + lines_of(topic);
+  return out + lines_of(app);  // --help and --version
+}
+
+std::string hint_of(const Program& program, const Command& command) {
+  return program.call_of(command) + " --help lists the flags";
+}
+
+// What was given for a flag. CLI11 takes the next word as the value, whatever it is.
+void take(Flag& flag, const std::vector<std::string>& values, const std::string& hint) {
+  SINTER_CHECK(!flag.once || values.size() == 1, usage,
+      cat("usage: ", flag.shown(), " is a list, given ", values.size(),
+          " times: ", escaped(join(values, " and "))),
+      cat("one list, as in ", flag.shown(), " ", escaped(values.back())));
+  SINTER_CHECK(flag.value.empty() || !values.back().starts_with("--"), usage,
+      cat("usage: ", flag.shown(), " needs a value: the next word is ", escaped(values.back())),
+      hint);
+  Flags::set(flag, values.back(), Source::command_line);
+}
+
+// A topic is a group of options; that of every command is the last, as in the help.
+void add_options(CLI::App& app, const Program& program, Command& command) {
+  const std::string hint = hint_of(program, command);
+  app.set_help_flag();  // or each group gets one
+  CLI::App* topic = nullptr;
+  for (const bool global : {false, true}) {
+    for (Flag& flag : command.flags.all()) {
+      if (flag.global != global) continue;
+      if (!topic || topic->get_group() != flag.topic) topic = app.add_option_group(flag.topic);
+      CLI::Option* option = topic->add_option(
+          flag.names,
+          [&flag, hint](const std::vector<std::string>& values) {
+            take(flag, values, hint);
+            return true;
+          },
+          flag.help);
+      option->type_name(flag.value)
+          ->default_str(flag.bare_value.empty() ? flag.standard : flag.bare_value)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      if (flag.hidden) option->group("");
+      if (flag.variable) option->envname(flag.variable);
+      if (flag.value.empty()) {
+        option->expected(0);
+      } else if (!flag.bare_value.empty()) {
+        option->expected(0, 1);
+      }
+    }
+  }
+  if (command.inputs) app.add_option(command.inputs_name, *command.inputs)->group("");
+  app.set_help_flag("--help,-h", "this text");
+  app.set_version_flag(program.version.empty() ? "" : "--version", program.version, "the version");
+}
+
+void check_command(const Program& program, const std::vector<std::string>& words) {
+  const std::vector<std::string> names = program.command_names();
+  SINTER_CHECK(!words.empty(), usage, cat("usage: no command given; allowed ", join(names)),
+      cat(program.name, " --help says what each does"));
+  SINTER_CHECK(!words[0].starts_with('-'), usage,
+      cat("usage: flag before the command: ", escaped(words[0])),
+      cat(program.name, " COMMAND [flags]"));
+  check_word(
+      "unknown command", words[0], names, "", cat(program.name, " --help lists the commands"));
+}
+
+[[noreturn]] void refuse_word(
+    const std::string& word, const Command& command, const std::string& hint) {
+  SINTER_CHECK(word.starts_with('-'), usage,
+      cat("usage: unexpected word: ", escaped(word), "; ", command.name, " takes flags alone"),
+      hint);
+  const std::string flag = word.substr(0, word.find('='));
+  std::string known = "--help,-h,--version";
+  for (const Flag& other : command.flags.all()) known += other.hidden ? "" : "," + other.names;
+  const std::string instead = in_place_of(flag),
+                    nearest = instead.empty() ? nearest_word(flag, parts_of(known, ",")) : "";
+  throw Error(Error::Kind::usage,
+      cat("usage: unknown flag: ", escaped(flag), " for ", command.name,
+          nearest.empty() ? "" : "; nearest is " + nearest),
+      instead.empty() ? hint : instead);
+}
+
+void print(std::string_view text) { Output(Output::Options{}).result_text(text); }
+
 }  // namespace
+
+std::vector<std::string> Program::command_names() const {
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.push_back(command.name);
+  return names;
+}
+
+Command* read_words(Program& program, int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  for (std::string& word : words) {
+    if (word == "--") break;
+    const auto end = std::find(word.begin(), word.end(), '=');
+    if (word.starts_with("--")) std::replace(word.begin(), end, '_', '-');
+  }
+  const bool one = program.is_one_command();
+  CLI::App root(one ? program.commands[0].summary : program.summary, program.name);
+  root.formatter_fn(help_of);
+  root.allow_extras();
+  root.require_subcommand(0, 1);
+  root.set_help_flag("--help,-h");
+  root.set_version_flag("--version", program.version);
+  Command* asked = nullptr;
+  const std::vector<std::string> names = program.command_names();
+  const bool named = !words.empty() && std::ranges::find(names, words[0]) != names.end();
+  for (Command& command : program.commands) {
+    if (named && command.name != words[0]) continue;
+    CLI::App* app = one ? &root : root.add_subcommand(command.name, command.summary);
+    // The options of the command that is asked for alone: to make them all takes milliseconds.
+    app->preparse_callback([&, app](size_t) {
+      asked = &command;
+      if (command.setup) command.setup(command);
+      add_options(*app, program, command);
+    });
+  }
+  try {
+    root.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::CallForHelp&) {
+    print(root.help());
+    return nullptr;
+  } catch (const CLI::CallForVersion&) {
+    print(program.version);
+    return nullptr;
+  } catch (const CLI::ArgumentMismatch& error) {  // "--epochs: 1 required N missing"
+    const std::string said = error.what();
+    throw Error(Error::Kind::usage,
+        cat("usage: ", said.substr(0, said.find(": ")), " needs a value: nothing follows it"),
+        hint_of(program, *asked));
+  }
+  if (!one) check_command(program, words);
+  std::vector<std::string> others = root.remaining(true);
+  std::erase(others, "--");
+  if (!others.empty()) refuse_word(others[0], *asked, hint_of(program, *asked));
+  return asked;
+}
 
 void add_common_flags(Flags& flags, CommonFlags& common) {
   flags.topic("every command", true);

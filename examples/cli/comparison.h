@@ -5,7 +5,6 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "examples/cli/app.h"
-#include "examples/cli/profile.h"
 #include "examples/cli/step.h"
 #include "measure/blame.h"
 #include "measure/comparison.h"

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <iostream>
+#include <map>
 
 #include "core/atomic_file.h"
 #include "core/parallel.h"
-#include "examples/cli/profile.h"
+#include "measure/calibrate.h"
 #include "measure/threads.h"
 
 namespace sinter::cli {
@@ -77,6 +81,285 @@ void write_graphs(const std::string& path, const capture::Captured& captured) {
   };
   write_graph(named("_eager"), captured.recorded);
   write_graph(named("_fused"), captured.fused.graph);
+}
+
+// The profiler's flags, and what they ask of a report.
+namespace {
+
+using profiler::Report;
+using profiler::StepSample;
+
+const std::vector<std::string> kKeys = {
+    "launches", "api_calls", "memcpy", "allocs", "flops", "bytes", "speedup"};
+const std::vector<std::string> kRowKeys = {"launches", "calls", "flops", "bytes"};
+const std::vector<std::string> kRelations = {"==", "!=", "<=", ">=", "<", ">"};
+const std::vector<std::string> kDistrust = {
+    "incomplete", "distortion", "noise", "throttle", "roof"};
+
+std::vector<std::string> items(const char* what, const std::string& text) {
+  return text.empty() ? std::vector<std::string>{} : split(what, text);
+}
+
+bool holds(double found, const std::string& relation, double wanted) {
+  if (relation == "==") return found == wanted;
+  if (relation == "!=") return found != wanted;
+  if (relation == "<=") return found <= wanted;
+  if (relation == ">=") return found >= wanted;
+  return relation == "<" ? found < wanted : found > wanted;
+}
+
+// What a call of the row counts for. All calls of a row are of one kind: an equal share each.
+double share_of_call(const profiler::Row& row, const std::string& key) {
+  if (key == "calls") return 1;
+  const int64_t all = key == "launches" ? row.launches
+                      : key == "flops"  ? row.cost.flops
+                                        : row.cost.bytes();
+  return double(all) / double(row.calls);
+}
+
+// The value in every step.
+std::vector<double> values_of(const Report& report, const Expectation& e) {
+  static const std::map<std::string, int64_t StepSample::*> of_step = {
+      {"launches", &StepSample::launches}, {"api_calls", &StepSample::api_calls},
+      {"memcpy", &StepSample::copies}, {"allocs", &StepSample::allocs}};
+  std::vector<double> out;
+  if (const auto member = of_step.find(e.key); e.row.empty() && member != of_step.end()) {
+    for (const StepSample& step : report.steps) out.push_back(double(step.*member->second));
+    return out;
+  }
+  out.resize(report.steps.size());
+  const profiler::Rows rows = report.rows();
+  for (const profiler::OpCall& call : rows.calls) {
+    const profiler::Row& row = rows.rows[call.row];
+    if (e.row.empty() || row.name == e.row) out[call.step_index] += share_of_call(row, e.key);
+  }
+  for (double& value : out) value = std::round(value);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Expectation> parse_expectations(const std::string& text) {
+  std::vector<Expectation> out;
+  for (const std::string& item : items("usage: --expect", text)) {
+    const size_t at = item.find_first_of("=!<>"), value = item.find_first_not_of("=!<>", at);
+    SINTER_CHECK(value != std::string::npos && at > 0, usage,
+        cat("usage: --expect is not KEY RELATION NUMBER: ", escaped(item)),
+        "--expect 'launches==9,speedup>=1.1'");
+    Expectation e{.text = item, .key = item.substr(0, at), .relation = item.substr(at, value - at)};
+    check_word("--expect: unknown relation", e.relation, kRelations, " in " + escaped(item));
+    e.wanted = parse("usage: --expect " + escaped(e.key), item.substr(value), -1e300, 1e300);
+    e.eager = e.key.starts_with("eager.");
+    if (e.eager) e.key.erase(0, 6);
+    if (e.key.starts_with("row:")) {
+      const size_t dot = e.key.rfind('.');
+      SINTER_CHECK(dot != std::string::npos && dot > 4, usage,
+          cat("usage: --expect: what to count of the row is missing: ", escaped(item)),
+          "--expect 'row:linear_act.launches==2'");
+      e.row = e.key.substr(4, dot - 4);
+      e.key.erase(0, dot + 1);
+    }
+    const std::vector<std::string>& known = e.row.empty() ? kKeys : kRowKeys;
+    check_word("--expect: unknown key", e.key, known);
+    out.push_back(std::move(e));
+  }
+  return out;
+}
+
+std::vector<Distrust> parse_distrust(const std::string& text) {
+  std::vector<Distrust> out;
+  for (const std::string& item : items("usage: --fail-on", text)) {
+    const size_t at = item.find('>');
+    Distrust d{.text = item, .what = item.substr(0, at)};
+    check_word("--fail-on: unknown condition", d.what, kDistrust);
+    const bool wants = d.what == "distortion" || d.what == "noise";
+    SINTER_CHECK(wants == (at != std::string::npos), usage,
+        cat("usage: --fail-on: ", d.what, wants ? " needs a limit" : " takes no limit", ": ",
+            escaped(item)),
+        "--fail-on 'incomplete,distortion>5%,noise>2%'");
+    if (wants) {
+      std::string limit = item.substr(at + 1);
+      if (limit.ends_with('%')) limit.pop_back();
+      d.percent = parse("usage: --fail-on " + d.what, limit, 0.0, 1e6);
+    }
+    out.push_back(std::move(d));
+  }
+  return out;
+}
+
+void add_view_flags(Flags& flags, ViewFlags& view) {
+  flags.topic("table");
+  view.table.width = table_width();
+  const auto check_table = [&view](const std::string&) { profiler::check(view.table); };
+  flags
+      .word("sort", view.table.sort_by, "KEY",
+          "self_cpu_time_total, self_cuda_time_total, count, flops, bytes, xpred, ..", check_table)
+      .standard = "self time";
+  flags.number(
+      "rows", view.table.row_limit, -1, 1'000'000, "of the table, small ones folded; -1 all");
+  flags.toggle("no-meta", view.table.no_meta, "leave out what launches nothing");
+  flags.word("filter", view.table.filter, "REGEX", "only rows whose name it matches", check_table);
+  flags.toggle("group-by-input-shape", view.table.group_by_input_shape, "a row per shape");
+  flags.number(
+      "group-by-module", view.table.group_by_module, 0, 100, "a row per path of so many modules");
+  flags.word("columns", view.table.columns, "LIST",
+      "more of them: memory (bytes allocated, freed, at most in use, kept), footprint (grid, "
+      "registers, occupancy ..)",
+      check_table);
+  not_saved(flags.toggle("guess", view.guess, "asks for your guess before the table"));
+  flags.word("expect", view.expect, "LIST",
+      "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7",
+      [](const std::string& text) { parse_expectations(text); });
+  flags.word("fail-on", view.fail_on, "LIST",
+      "incomplete, distortion>5%, noise>2%, throttle, roof: not to be trusted, exit 8",
+      [](const std::string& text) { parse_distrust(text); });
+}
+
+Flag& add_profile_flag(Flags& flags, ExportFlags& files) {
+  Flag& flag = flags.word("profile", files.text, "FORMATS",
+      "where the time goes, a list of: table, json, trace, stacks, html",
+      [&files](const std::string& text) {
+        files.formats = profiler::parse_formats(text, "usage: --profile");
+      });
+  flag.once = true;
+  flag.bare_value = "table";
+  return flag;
+}
+
+void add_output_flags(Flags& flags, ExportFlags& files) {
+  not_saved(
+      flags.word("output,o", files.name, "NAME", "how the names of the profile's files begin"));
+  not_saved(flags.toggle("force", files.force, "write over files that are there"));
+}
+
+void check_writable(const std::string& file, const char* flag, bool force) {
+  profiler::check_writable(file, cat("usage: ", flag), force, "--force writes over it");
+}
+
+namespace {
+
+std::string why_incomplete(const Measured& m) {
+  for (const Report* report : {m.only, m.eager}) {
+    if (report && !report->incomplete.empty()) return report->incomplete.front();
+  }
+  return "";
+}
+
+std::string why_throttled(const Measured& m) {
+  for (const Report* r : {m.only, m.eager}) {
+    if (!r || r->device.type != Device::Type::cuda) continue;
+    if (r->sm_mhz == 0) return "the clock was not read";
+    if (r->throttled())
+      return fmt::format("the SM clock was {:.0f} of {:.0f} MHz", r->sm_mhz, r->sm_standard_mhz);
+  }
+  return "";
+}
+
+std::string why_above_roof(const Measured& m) {
+  std::vector<std::string> rows;
+  for (const Report* report : {m.only, m.eager}) {
+    if (!report) continue;
+    for (const profiler::Row& row : report->rows().rows) {
+      if (row.verdict.code == profiler::RowCode::above_roof) rows.push_back(escaped(row.name));
+    }
+  }
+  return rows.empty() ? "" : join(rows) + " above it";
+}
+
+// Why a --fail-on condition holds, or "".
+std::string why_distrusted(const Distrust& condition, const Measured& m) {
+  if (condition.what == "incomplete") return why_incomplete(m);
+  if (condition.what == "throttle") return why_throttled(m);
+  if (condition.what == "roof") return why_above_roof(m);
+  const std::optional<double>& percent = condition.what == "noise" ? m.noise : m.distortion;
+  if (!percent) return "it was not measured";
+  return std::abs(*percent) > condition.percent ? fmt::format("it is {:.1f} %", *percent) : "";
+}
+
+// Why an expectation cannot be decided, or "".
+std::string why_undecided(const Expectation& e, const Measured& m) {
+  const Report& report = e.eager ? *m.eager : *m.only;
+  if (e.key == "speedup" && !why_incomplete(m).empty()) return "the run is INCOMPLETE";
+  if (e.key == "speedup" && !m.speedup) return "there is no interval";
+  if (e.key == "launches" && report.unproved > 0)
+    return "library calls may have run more kernels than they are counted for";
+  return "";
+}
+
+// What was found in place of an expectation, or "".
+std::string why_failed(const Expectation& e, const Measured& m) {
+  if (e.key == "speedup") {
+    if (holds(m.speedup->low, e.relation, e.wanted)) return "";
+    return fmt::format("the interval is [{:.2f},{:.2f}]", m.speedup->low, m.speedup->high);
+  }
+  const Report& report = e.eager ? *m.eager : *m.only;
+  const std::vector<double> values = values_of(report, e);
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  const bool same = *low == *high;
+  if (same && holds(*low, e.relation, e.wanted)) return "";
+  return fmt::format("counted {}{} ({})", *low, same ? "" : fmt::format("..{}", *high),
+      report.rules.empty() ? report.mode : "rules " + report.rules);
+}
+
+}  // namespace
+
+void check_view(const std::string& who, const ViewFlags& view, const Measured& m) {
+  std::vector<std::string> failed, untrusted;
+  const auto note = [](std::vector<std::string>& to, const std::string& what, std::string why) {
+    if (!why.empty()) to.push_back(what + "; " + why);
+  };
+  for (const Distrust& condition : parse_distrust(view.fail_on))
+    note(untrusted, condition.text, why_distrusted(condition, m));
+  for (const Expectation& e : parse_expectations(view.expect)) {
+    SINTER_CHECK(!e.eager || m.eager, usage, cat("usage: --expect: ", e.text, " needs two runs"),
+        "mnist compare");
+    const std::string undecided = why_undecided(e, m);
+    note(untrusted, "--expect not decided: " + e.text, undecided);
+    if (undecided.empty()) note(failed, e.text, why_failed(e, m));
+  }
+  const std::string misses = failed.empty() ? "" : who + ": --expect failed: " + join(failed, "; ");
+  SINTER_CHECK(untrusted.empty(), untrusted,
+      cat(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
+          join(untrusted, "; "), misses.empty() ? "" : "; " + misses));
+  SINTER_CHECK(failed.empty(), check, misses);
+}
+
+std::string guess(const Report& report, Output& out) {
+  const profiler::Row* slowest = nullptr;
+  const profiler::Rows rows = report.rows();
+  for (const profiler::Row& row : rows.rows) {
+    if (row.kind == profiler::ScopeKind::op && (!slowest || row.typical_ns > slowest->typical_ns))
+      slowest = &row;
+  }
+  const std::pair<const char*, std::string> questions[] = {
+      {"how many launches has a step?", fmt::format("{:.0f}", report.launches_per_step())},
+      {"which row takes longest?", slowest ? slowest->name : "none"},
+      {"what bounds the step: compute, memory, overhead, input, latency, mixed?",
+          lower_case(profiler::name_of(report.verdict().code))}};
+  std::string grades;
+  for (const auto& [question, answer] : questions) {
+    out.note("guess", question);
+    std::string said;
+    if (!std::getline(std::cin, said)) said = "nothing";                  // the end of a pipe
+    const bool right = said == answer || answer.starts_with(said + "-");  // "compute-bound"
+    grades += fmt::format("{} you said {}, it is {}: {}\n", question, escaped(said), answer,
+        right ? "right" : "wrong");
+  }
+  return grades;
+}
+
+std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {
+  if (device.type == Device::Type::simt) return {};
+  bool fresh = false;
+  const profiler::Roofs roofs = measure::calibrated(device, &fresh);
+  if (fresh)
+    out.note("roofs", "this machine's peak rates were measured once, and are kept in {}",
+        escaped(profiler::roofs_file(device)));
+  if (roofs.loaded) {
+    out.note("roofs", "measured while other programs kept {:.1f} cores busy: for this run only",
+        roofs.others_cores);
+  }
+  return roofs;
 }
 
 }  // namespace sinter::cli

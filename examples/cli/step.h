@@ -1,13 +1,17 @@
-// What the programs that run a training step share: the device it runs on, the flags of fusing, and
-// the files of --dump-graph.
+// What the programs that run a training step share: the device it runs on, the flags of fusing, the
+// files of --dump-graph; and the profiler's flags: which rows a table shows, which files are
+// written, what is expected of the counts, and which conditions make a measurement one that is not
+// to be trusted.
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "capture/step.h"
 #include "core/device/device.h"
 #include "examples/cli/flags.h"
 #include "examples/cli/output.h"
+#include "profiler/exports.h"
 
 namespace sinter::cli {
 
@@ -41,5 +45,70 @@ void write_graph(const std::string& path, const capture::Graph& graph);
 Cost cost_of(const capture::Graph& graph);
 // Both graphs of a capture: step.txt gives step_eager.txt and step_fused.txt.
 void write_graphs(const std::string& path, const capture::Captured& captured);
+
+// launches==5, row:linear_act.launches==2, eager.launches==25, speedup>=1.5
+struct Expectation {
+  std::string text, key, row;  // key: "launches"; row: "linear_act", or ""
+  bool eager = false;
+  std::string relation;
+  double wanted = 0;
+};
+std::vector<Expectation> parse_expectations(const std::string& text);
+
+// incomplete, distortion>5%, noise>2%, throttle, roof
+struct Distrust {
+  std::string text, what;
+  double percent = 0;
+};
+std::vector<Distrust> parse_distrust(const std::string& text);
+
+struct ViewFlags {
+  profiler::TableOptions table{};
+  bool guess = false;
+  std::string expect, fail_on;
+};
+// Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module
+// --columns
+// --guess --expect --fail-on; all checked at once.
+void add_view_flags(Flags& flags, ViewFlags& view);
+
+struct ExportFlags {
+  std::string text;  // of --profile
+  std::vector<std::string> formats;
+  std::string name;  // empty: named after the case
+  bool force = false;
+
+  bool has(std::string_view format) const { return exports("").has(format); }
+  // Of eager and fused.
+  profiler::Exports exports(const std::string& standard_name) const {
+    return {name.empty() ? standard_name : name, formats, true, "usage: -o",
+        "--force writes over it, -o NAME takes another name"};
+  }
+};
+// --profile=FORMATS, which alone is the table.
+Flag& add_profile_flag(Flags& flags, ExportFlags& files);
+// -o NAME --force
+void add_output_flags(Flags& flags, ExportFlags& files);
+// Before the run: one file that will be written. Error: usage.
+void check_writable(const std::string& file, const char* flag, bool force);
+
+// What was measured, for --expect and --fail-on. `only` is the run that plain keys speak of.
+struct Measured {
+  const profiler::Report* only = nullptr;
+  const profiler::Report* eager = nullptr;      // compare's other run
+  std::optional<profiler::Estimate> speedup{};  // with its interval, or nothing
+  std::optional<double> distortion, noise;      // percent; nothing: not measured
+};
+// Throws untrusted (a --fail-on condition holds, or a time expectation cannot be decided), else
+// check (an expectation is not met). `who` begins the message: "compare".
+void check_view(const std::string& who, const ViewFlags& view, const Measured& m);
+
+// --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the
+// grades: "how many launches has a step? you said 12, it is 10: wrong".
+std::string guess(const profiler::Report& report, Output& out);
+
+// The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on
+// simt.
+std::optional<profiler::Roofs> roofs_for(Device device, Output& out);
 
 }  // namespace sinter::cli

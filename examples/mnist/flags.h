@@ -7,7 +7,6 @@
 #include "data/dataset.h"
 #include "data/digits.h"
 #include "examples/cli/app.h"
-#include "examples/cli/profile.h"
 #include "examples/cli/step.h"
 #include "nn/schedule.h"
 

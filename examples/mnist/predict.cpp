@@ -53,11 +53,6 @@ std::string picture(const Tensor& image) {
   return out;
 }
 
-Split single(const ImagePixels& image, const ImageShape& size) {
-  return {Tensor::from(image, {1, size.channels, size.height, size.width}),
-      Tensor::zeros({1}, DType::i32)};
-}
-
 // Calls of one way to run the model on a batch, each waited for.
 struct Timed {
   int64_t batch = 0;
@@ -134,7 +129,8 @@ class Predictor {
       const ImagePixels pixels = flags_.raw ? raw_image(image, size_)
                                  : grey     ? prepare_digit(image, size_)
                                             : scaled_image(image, size_);
-      inputs.push_back({escaped(input), single(pixels, size_), {}});
+      const Tensor one = Tensor::from(pixels, {1, size_.channels, size_.height, size_.width});
+      inputs.push_back({escaped(input), {one, Tensor::zeros({1}, DType::i32)}, {}});
       return;
     }
     const Tensor images = read_npy(input).images();

@@ -63,9 +63,7 @@ Ranks::~Ranks() {
 
 Device Ranks::use(Device chosen, bool named) {
   if (!many() || chosen.type != Device::Type::cuda) return chosen;
-  int before = 0;
-  for (int r = 0; r < rank(); ++r) before += is_here(r);
-  const Device card = named ? chosen : Device::parse(cat("cuda:", before));
+  const Device card = named ? chosen : Device::parse(cat("cuda:", count_here(rank())));
   Tensor::empty({1}, DType::f32, card);  // the process uses this one
   scope_.reset();
   communicator_ = distributed::make_nccl_communicator(std::move(communicator_));
@@ -73,24 +71,28 @@ Device Ranks::use(Device chosen, bool named) {
   return card;
 }
 
-int Ranks::threads() const {
+int Ranks::count_here(int ranks) const {
   int here = 0;
-  for (int r = 0; r < size(); ++r) here += is_here(r);
+  for (int r = 0; r < ranks; ++r) here += is_here(r);
+  return here;
+}
+
+int Ranks::threads() const {
   const auto cores = int(sysconf(_SC_NPROCESSORS_ONLN));
-  return std::max(1, std::min(available_cores(), cores / here));
+  return std::max(1, std::min(available_cores(), cores / count_here(size())));
 }
 
 void Ranks::check_same(const std::vector<Fact>& facts) const {
   if (!many()) return;
   std::string own;
-  for (const Fact& fact : facts) own += escaped(fact.value) + "\n";
+  for (const Fact& fact : facts) own += escaped(fact.second) + "\n";
   const std::vector<std::string> all = communicator_->gather(own);
   const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all[0]; });
   if (other == all.end()) return;
   const std::vector<std::string_view> here = parts_of(all[0], "\n"), there = parts_of(*other, "\n");
   const auto at = size_t(std::ranges::mismatch(here, there).in1 - here.begin());
   throw Error(Error::Kind::usage,
-      cat("usage: ranks differ in ", facts[at].name, ": rank 0 has ", here[at], ", rank ",
+      cat("usage: ranks differ in ", facts[at].first, ": rank 0 has ", here[at], ", rank ",
           other - all.begin(), " has ", there.at(at)),
       "one mpirun with one command starts them alike");
 }

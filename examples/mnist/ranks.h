@@ -43,9 +43,7 @@ class Ranks {
   // Threads of a rank, so that those of one machine share its cores.
   int threads() const;
 
-  struct Fact {
-    std::string name, value;
-  };
+  using Fact = std::pair<std::string, std::string>;  // name, value
   // The same names on all ranks, the first value that differs is an error (usage).
   void check_same(const std::vector<Fact>& facts) const;
   // Rank 0's text.
@@ -69,6 +67,7 @@ class Ranks {
   void watch();
   std::string how_to_resume() const;
   void say_how_to_resume() const;
+  int count_here(int ranks) const;  // of the first so many
   bool is_here(int rank) const { return peers_[rank].machine == peers_[this->rank()].machine; }
 
   std::unique_ptr<Communicator> communicator_;

@@ -9,7 +9,7 @@
 #include "core/json.h"
 #include "core/parallel.h"
 #include "examples/cli/process.h"
-#include "examples/cli/profile.h"
+#include "examples/cli/step.h"
 #include "examples/mnist/run.h"
 #include "measure/comparison.h"
 #include "profiler/exports.h"

@@ -32,7 +32,7 @@ class Stopwatch {
   double sum_ = 0;
 };
 
-// `mnist train --resume` (resume.cpp): the run to go on with. Its flags stand for those that are
+// `mnist train --resume` (train.cpp): the run to go on with. Its flags stand for those that are
 // not given now; some must be as they were, others may differ and it is said that the run then is
 // not that of the undisturbed one to the bit.
 struct Resumed {
@@ -40,9 +40,6 @@ struct Resumed {
   nn::Checkpoint checkpoint;
   std::vector<std::string> differences;  // "--lr was 0.001, now 0.01"
 };
-// Reads the checkpoint of --resume, completes and resolves the flags. Throws checkpoint: there is
-// none, or another --batch-size is asked for; usage: a flag that does not go with --resume.
-Resumed open_resumed(Flags& flags, TrainFlags& train);
 
 struct Run {
   // Loads the data, makes model and trainer, chooses the threads. `resumed_run`: null for a new
