@@ -5,9 +5,6 @@ docs/results.
 Processes take turns, round by round (ours eager and fused, torch, jax), so that a slow moment hits
 all alike; a figure is the median over rounds of a process's median step, a ratio the median over
 rounds of the ratio of that round. Peers are the scripts of --peers.
-
-usage: bench/peers.py [--bin build/release/bin] [--peers bench/peers] [--python PYTHON] [--rounds 5]
-                      [--threads 2] [--dtype f32]
 """
 import argparse
 import json

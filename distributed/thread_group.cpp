@@ -29,8 +29,8 @@ struct ThreadGroup::Part {
     const auto [data, count, _] = parts[0]->pieces[piece];
     T* const total = static_cast<T*>(data);
     for (const Part* other : std::span(parts).subspan(1)) {
-      for (int64_t i = 0; i < count; ++i)
-        total[i] += static_cast<const T*>(other->pieces[piece].data)[i];
+      const T* const from = static_cast<const T*>(other->pieces[piece].data);
+      for (int64_t i = 0; i < count; ++i) total[i] += from[i];
     }
     for (const Part* other : std::span(parts).subspan(1))
       std::memcpy(other->pieces[piece].data, total, static_cast<size_t>(count) * sizeof(T));
