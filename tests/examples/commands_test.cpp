@@ -24,105 +24,26 @@ using nlohmann::json;
 
 const Words kSmall{"train", "--limit", "500", "--hidden", "16", "--threads", "1", "--batch", "32",
     "--lr", "0.005"};
-json json_of(const Program& program, const Words& words, int status = 0) {
-  const Result r = program.run(words + Words{"--json"});
-  EXPECT_EQ(r.status, status) << r.err;
-  return r.out.empty() ? json() : json::parse(r.out);
+
+TEST(MnistExplain, KnowsEveryFusedOpByName) {
+  const Program program;
+  for (const OpDef* op : fused_ops())
+    EXPECT_NE(program.run({"explain", std::string(op->text())}).out, "") << op->text();
 }
 
-TEST(MnistExplain, SaysWordsOfTheGlossaryAndTheNearestOfOthers) {
+// The digits that train draws itself: the same model comes of them.
+TEST(MnistData, WhatIsMadeTrains) {
   const Program program;
-  const Result disp = program.run({"explain", "disp"});
-  EXPECT_EQ(disp.status, 0);
-  expect_facts(disp.out, {"Disp\nDispatch: the part of an op outside its kernel"});
-  expect_facts(program.run({"explain", "Rest", "of", "step"}).out, {"outside all ops"});
-  expect_facts(
-      program.run({"explain"}).out, {"xpred\n", "\nsaving, expected saving\n", "HOT, MANY"});
-  EXPECT_EQ(json_of(program, {"explain", "CPU total"})["words"][0], "CPU total");
-  const Result slip = program.run({"explain", "xpre"});
-  EXPECT_EQ(slip.status, 2);
-  expect_facts(slip.err, {"unknown word: xpre; nearest is xpred"});
-  for (const char* word : {"data-wait", "+-", "best", "train_step"})
-    EXPECT_EQ(program.run({"explain", word}).status, 0) << word;
-}
-
-TEST(MnistExplain, KnowsOpsAndEveryRuleByName) {
-  const Program program;
-  expect_facts(program.run({"explain", "softmax_xent"}).out,
-      {"softmax_xent\nA fused op: p = softmax(z), loss = -ln p[label]",
-          "ops/fused/softmax_xent.cpp:", "stands for log_softmax, nll,", "--rules=-softmax_xent"});
-  expect_facts(program.run({"explain", "matmul(wgrad)"}).out, {"matmul\nAn op: C = op(A) op(B)"});
-  for (const OpDef* op : fused_ops()) {
-    const Result r = program.run({"explain", std::string(op->text())});
-    EXPECT_EQ(r.status, 0) << op->text();
-    EXPECT_NE(r.out, "") << op->text();
-  }
-  expect_facts(program.run({"explain", "softmax_xnet"}).err, {"nearest is softmax_xent"});
-}
-
-TEST(MnistData, WhatIsMadeVerifiesAndTrains) {
-  const Program program;
-  const Result made = program.run({"data", "make", "digits", "--train", "900", "--test", "300"});
-  ASSERT_EQ(made.status, 0) << made.err;
-  expect_facts(
-      made.out, {"wrote   digits/train-images-idx3-ubyte, train-labels-idx1-ubyte: 900 digits\n",
-                    "t10k", ": 300 digits\n"});
-  expect_facts(made.err, {"next    mnist train --data digits\n"});
-  const Result again = program.run({"data", "make", "digits"});
-  EXPECT_EQ(again.status, 2);
-  expect_facts(again.err, {"folder is not empty", "digits"});
-
-  const Result verified = program.run({"data", "verify", "digits"});
-  EXPECT_EQ(verified.status, 0) << verified.err;
-  expect_facts(verified.out,
-      {"/digits\n", "train-images-idx3-ubyte  images 900 x 28 x 28  crc32 ",
-          "train   900 images  pixels 0..255, mean ", "test    300 images",
-          "labels  0: ", "class means are right for ", "shared  0 test images", "\nok\n"});
-  const json report = json_of(program, {"data", "verify", "digits"});
-  EXPECT_EQ(report["schema"], "sinter.data-verify/1");
-  EXPECT_EQ(report["ok"], true);
-  EXPECT_EQ(report["sets"][1]["images"], 300);
-
-  // The digits that train draws itself: the same model comes of them.
+  program.run(0, {"data", "make", "digits", "--train", "900", "--test", "300"});
   const Words train{
       "train", "--val", "0", "--limit", "300", "--steps", "20", "--hidden", "16", "--threads", "1"};
   EXPECT_EQ(json_of(program, train + Words{"--data", "digits"})["test"],
       json_of(program, train + Words{"--data", "synthetic"})["test"]);
-
-  // Labels that belong to other images.
-  FileArray labels =
-      read_idx((program.folder() / "digits/train-labels-idx1-ubyte").string(), IdxKind::labels);
-  std::rotate(labels.bytes.begin(), labels.bytes.begin() + 1, labels.bytes.end());
-  write_idx(labels.name, labels.dims, labels.bytes);
-  const Result spoilt = program.run({"data", "verify", "digits"});
-  EXPECT_EQ(spoilt.status, 7);
-  expect_facts(spoilt.err, {"error: data: labels do not belong to images: "});
-  EXPECT_EQ(spoilt.out.find("\nok\n"), std::string::npos);
-  std::filesystem::resize_file(labels.name, 20);
-  EXPECT_EQ(program.run({"data", "verify", "digits"}).status, 3);
-}
-
-TEST(MnistData, WordsAndFlagsThatDoNotFit) {
-  const Program program;
-  const std::pair<Words, Words> all[] = {{{"data"}, {"allowed verify, make"}},
-      {{"data", "verifi"}, {"unknown word: verifi", "nearest is verify"}},
-      {{"data", "make"}, {"data make takes one folder, given 0", "mnist data make DIR"}},
-      {{"data", "verify", "a", "b"}, {"data verify takes at most one data set, given 2"}},
-      {{"data", "verify", "--train", "5"}, {"--train is a flag of data make", "data verify"}},
-      {{"data", "make", "d", "--classes", "5"}, {"--classes is a flag of data verify"}},
-      {{"doctor", "a", "b"}, {"doctor takes one file, given 2: a, b"}}};
-  for (const auto& [words, facts] : all) {
-    const Result r = program.run(words);
-    EXPECT_EQ(r.status, 2) << r.err;
-    EXPECT_EQ(r.out, "");
-    expect_facts(r.err, facts);
-  }
 }
 
 TEST(MnistDoctorSimt, SaysWhatIsReady) {
   const Program program;
-  const Result r = program.run({"doctor", "--threads", "1"});
-  EXPECT_EQ(r.status, 0) << r.out << r.err;
+  const Result r = program.run(0, {"doctor", "--threads", "1"});
   expect_facts(r.out,
       {"ok      version   sinter ", "build  ", "bf16      ", "products  ", "ok      threads   ",
           "cuda   ", "ok      data      synthetic digits", "download_mnist",
@@ -131,24 +52,21 @@ TEST(MnistDoctorSimt, SaysWhatIsReady) {
   EXPECT_FALSE(exists(program.folder() / "runs"));
   Program lost;
   lost.environment = {"SINTER_DATA=nowhere"};
-  const Result bad = lost.run({"doctor", "--threads", "1"});
-  EXPECT_EQ(bad.status, 7);
+  const Result bad = lost.run(7, {"doctor", "--threads", "1"});
   expect_facts(bad.out,
       {"FAIL    data      data: no such folder: ", "nowhere", "\nfix first: data: --data DIR"});
 }
 
 TEST(MnistDoctor, LooksIntoACheckpoint) {
   const Program program;
-  ASSERT_EQ(program.run(kSmall + Words{"--steps", "3", "--out", "a"}).status, 0);
-  const Result r = program.run({"doctor", "a/model.safetensors"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  program.run(0, kSmall + Words{"--steps", "3", "--out", "a"});
+  const Result r = program.run(0, {"doctor", "a/model.safetensors"});
   expect_facts(r.out, {"ok      a/model.safetensors: 4 tensors, ", "crc32 agrees",
                           "model   mlp 784-16-10", "sinter.config, ", "0.weight", "f32[16, 784]"});
   const json o = json_of(program, {"doctor", "a/model.safetensors"});
   EXPECT_EQ(o["tensors"].size(), 4u);
   std::filesystem::resize_file(program.folder() / "a/model.safetensors", 20000);
-  const Result cut = program.run({"doctor", "a/model.safetensors"});
-  EXPECT_EQ(cut.status, 4);
+  const Result cut = program.run(4, {"doctor", "a/model.safetensors"});
   EXPECT_EQ(cut.out, "");
 }
 
@@ -161,14 +79,10 @@ TEST(MnistModels, GegluTrainsSavesAndReads) {
   EXPECT_EQ(eager["model"]["name"], "geglu 784-32-10");
   const json read = json_of(program, {"eval", "--limit", "1000"});
   EXPECT_EQ(read["loss"], eager["test"]["loss"]);
-  EXPECT_EQ(program.run({"predict", "--index", "0"}).status, 0);
+  program.run(0, {"predict", "--index", "0"});
   const json fused = json_of(program, train + Words{"--mode", "fused"});
   EXPECT_NEAR(
       fused["test"]["accuracy"].get<double>(), eager["test"]["accuracy"].get<double>(), 0.05);
-  const Result wide = program.run({"train", "--model", "geglu", "--hidden", "32,16"});
-  EXPECT_EQ(wide.status, 2);
-  expect_facts(wide.err, {"--model geglu has one hidden width: --hidden has 2: 32,16"});
-  EXPECT_EQ(program.run({"train", "--model", "geglu", "--dropout", "0.5"}).status, 2);
 }
 
 TEST(MnistTrain, AccumAddsUpToOneStep) {
@@ -190,35 +104,29 @@ TEST(MnistTrain, AccumAddsUpToOneStep) {
 
 TEST(MnistTrain, PatienceEndsTheRun) {
   const Program program;
-  const Result r = program.run(kSmall + Words{"--epochs", "50", "--lr", "0", "--patience", "2"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(0, kSmall + Words{"--epochs", "50", "--lr", "0", "--patience", "2"});
   expect_facts(r.err,
       {"epoch 3/50", "stop    by --patience: val accuracy has not risen for 2 epochs, best "});
   EXPECT_EQ(r.err.find("epoch 4/50"), std::string::npos);
-  const Result none = program.run(kSmall + Words{"--patience", "2", "--val", "0"});
-  EXPECT_EQ(none.status, 2);
-  expect_facts(none.err, {"--patience needs a val set: --val is 0"});
 }
 
 // An evaluation within an epoch, where a run ended, counts: best.safetensors is of it.
 TEST(MnistTrain, PatienceOfAResumedRunCountsWhereItHadEnded) {
   const Program program;
   const Words still = kSmall + Words{"--lr", "0", "--patience", "2", "--out", "r"};
-  ASSERT_EQ(program.run(still + Words{"--steps", "1"}).status, 0);
-  const Result r = program.run({"train", "--resume", "r", "--epochs", "50"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  program.run(0, still + Words{"--steps", "1"});
+  const Result r = program.run(0, {"train", "--resume", "r", "--epochs", "50"});
   expect_facts(
       r.err, {"the run had ended within epoch 1: its evaluation there stays in the log, and "
               "counts for best and --patience (mnist explain patience)",
                  "epoch 2/50", "stop    by --patience: val accuracy has not risen for 2 epochs"});
   EXPECT_EQ(r.err.find("epoch 3/50"), std::string::npos) << "a run that was not ended stops there";
-  expect_facts(program.run({"explain", "patience"}).out, {"resumed"});
 }
 
 TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
   const Program program;
-  ASSERT_EQ(program.run(kSmall + Words{"--epochs", "2", "--out", "a"}).status, 0);
-  ASSERT_EQ(program.run({"data", "make", "digits", "--train", "1", "--test", "4"}).status, 0);
+  program.run(0, kSmall + Words{"--epochs", "2", "--out", "a"});
+  program.run(0, {"data", "make", "digits", "--train", "1", "--test", "4"});
   const FileArray images =
       read_idx((program.folder() / "digits/t10k-images-idx3-ubyte").string(), IdxKind::images);
   const FileArray labels =
@@ -238,8 +146,7 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
   const json e = json_of(program, {"eval", "--from", "a", "--data", "x.npy,y.npy"});
   EXPECT_EQ(e["images"], 4);
 
-  const Result bad = program.run({"predict", "--from", "a", "x.npy", "none.npy"});
-  EXPECT_EQ(bad.status, 3);
+  const Result bad = program.run(3, {"predict", "--from", "a", "x.npy", "none.npy"});
   EXPECT_EQ(bad.out, "");
   expect_facts(bad.err, {"cannot read", "none.npy"});
 
@@ -248,39 +155,6 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
   const Result r = program.run({"predict", "--from", "a", "--raw", "--json", "x.png"});
   EXPECT_EQ(json::parse(r.out)["predictions"][0]["probabilities"],
       read["predictions"][0]["probabilities"]);
-}
-
-TEST(MnistConfig, EveryCommandPrintsAConfigThatComesBack) {
-  const Program program;
-  const std::pair<std::string, Words> all[] = {
-      {"train", {"--seed", "3", "--mode", "fused", "--rules=-weight_grad_update", "--clip", "0.5"}},
-      {"eval", {"--worst", "2", "--confusion"}}, {"predict", {"--top", "2"}},
-      {"compare", {"--steps", "7", "--accum", "2"}},
-      {"speedrun", {"--seeds", "3", "--betas", "0.7,0.9"}},
-      {"bench", {"--batch", "1,8", "--hidden", "8,16"}}, {"data", {"--train", "77"}},
-      {"doctor", {"--threads", "2"}}};
-  for (const auto& [command, flags] : all) {
-    const Result first = program.run(Words{command, "--print-config"} + flags);
-    ASSERT_EQ(first.status, 0) << command << first.err;
-    program.write("c.toml", first.out);
-    const Result second = program.run({command, "--config", "c.toml", "--print-config"});
-    EXPECT_EQ(second.out, first.out) << command << second.err;
-    EXPECT_EQ(first.err, "");
-  }
-}
-
-TEST(MnistRecipe, PresetIsBelowFileBelowCommandLine) {
-  const Program program;
-  program.write("c.toml", "[train]\nlr = 0.002\nepochs = 4\n");
-  const Result r = program.run(
-      {"train", "--preset", "fast98", "--config", "c.toml", "--epochs", "7", "--print-config"});
-  ASSERT_EQ(r.status, 0) << r.err;
-  expect_facts(r.out, {"epochs = 7\n", "lr = 0.002\n", "schedule = \"onecycle\"\n",
-                          "mode = \"fused\"\n", "target-acc = 98\n"});
-  const Result wrong = program.run({"train", "--preset", "fst98"});
-  EXPECT_EQ(wrong.status, 2);
-  expect_facts(
-      wrong.err, {"unknown --preset: fst98; nearest is fast98; allowed fast98, fast99, best"});
 }
 
 // One step an epoch, so that each step has a row.
@@ -324,9 +198,9 @@ TEST(MnistRecipeSlow, Fast98ReachesItsTargetForFiveSeeds) {
   SKIP_WITHOUT_MNIST();
   const Program program;
   for (const char* seed : {"1", "2", "3", "4", "5"}) {
-    const Result r = program.run({"train", "--preset", "fast98", "--data",
-        std::filesystem::absolute(mnist_folder()), "--seed", seed, "-q"});
-    EXPECT_EQ(r.status, 0) << "seed " << seed << "\n" << r.out << r.err;
+    const Result r =
+        program.run(0, {"train", "--preset", "fast98", "--data",
+                           std::filesystem::absolute(mnist_folder()), "--seed", seed, "-q"});
     expect_facts(r.out, {"target 98 %: reached"});
   }
 }
@@ -335,47 +209,11 @@ TEST(MnistTrain, ALossThatDoesNotMoveIsSaid) {
   const Program program;
   nn::write_safetensors((program.folder() / "zero.safetensors").string(),
       {{"0.weight", Tensor::zeros({10, 784})}, {"0.bias", Tensor::zeros({10})}});
-  const Result r = program.run({"train", "--init", "zero.safetensors", "--limit", "64", "--batch",
-      "32", "--steps", "220", "--log-every", "20", "--lr", "0", "--threads", "1", "-q"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(
+      0, {"train", "--init", "zero.safetensors", "--limit", "64", "--batch", "32", "--steps", "220",
+             "--log-every", "20", "--lr", "0", "--threads", "1", "-q"});
   expect_facts(r.err, {"warning: loss has stayed at 2.303 = ln(10) for 200 steps; check lr, and "
                        "that labels belong to images"});
-}
-
-// The keys of each command's object, in order: what a reader of --json may count on.
-TEST(MnistJson, EverySchemaHasItsKeys) {
-  const Program program;
-  const auto keys = [&](const Words& words) {
-    const Result r = program.run(words + Words{"--json", "-q", "--threads", "1"});
-    EXPECT_EQ(r.status, 0) << r.err;
-    Words out;
-    const auto object = nlohmann::ordered_json::parse(r.out);
-    for (const auto& item : object.items()) out.push_back(item.key());
-    EXPECT_EQ(out[0], "schema");
-    return out;
-  };
-  const Words train =
-      keys({"train", "--limit", "64", "--steps", "2", "--hidden", "8", "--out", "a"});
-  for (const char* key : {"run", "interrupted", "test", "train_seconds", "data_wait_seconds",
-           "steps", "data", "model", "optimizer", "seed", "device", "threads", "mode", "epochs"})
-    EXPECT_EQ(std::count(train.begin(), train.end(), key), 1) << key;
-  EXPECT_EQ(keys({"eval", "--from", "a", "--limit", "64"}),
-      (Words{"schema", "model", "data", "set", "images", "accuracy", "accuracy_half_width", "loss",
-          "classes", "confusion", "worst"}));
-  EXPECT_EQ(
-      keys({"predict", "--from", "a", "--index", "0"}), (Words{"schema", "model", "predictions"}));
-  EXPECT_EQ(keys({"bench", "--device", "cpu", "--batch", "1", "--hidden", "8"}),
-      (Words{"schema", "title", "rows"}));
-  const Words compare = keys({"compare", "--batch", "8", "--hidden", "8", "--rounds", "1",
-      "--steps", "1", "--warmup", "0"});
-  for (const char* key : {"model", "batch", "device", "rules", "parity", "eager_us", "fused_us",
-           "ratio", "launches", "bytes", "flops", "table"})
-    EXPECT_EQ(std::count(compare.begin(), compare.end(), key), 1) << key;
-  EXPECT_EQ(keys({"data", "make", "d", "--train", "30", "--test", "20"}),
-      (Words{"schema", "folder", "train", "test", "data_seed"}));
-  EXPECT_EQ(keys({"doctor"}), (Words{"schema", "ready", "devices", "checks"}));
-  EXPECT_EQ(keys({"doctor", "a/model.safetensors"}),
-      (Words{"schema", "file", "tensors", "bytes", "crc_checked", "model"}));
 }
 
 TEST(MnistStreams, PathsWithSpacesAndOtherLetters) {
@@ -383,9 +221,9 @@ TEST(MnistStreams, PathsWithSpacesAndOtherLetters) {
   const std::string run = "L\xc3\xa4ufe mit Raum/\xc3\xa9 1", data =
                                                                   "Zi\xc3\xa9"
                                                                   "fern";
-  ASSERT_EQ(program.run({"data", "make", data, "--train", "300", "--test", "100"}).status, 0);
-  const Result trained = program.run(kSmall + Words{"--data", data, "--steps", "5", "--out", run});
-  ASSERT_EQ(trained.status, 0) << trained.err;
+  program.run(0, {"data", "make", data, "--train", "300", "--test", "100"});
+  const Result trained =
+      program.run(0, kSmall + Words{"--data", data, "--steps", "5", "--out", run});
   expect_facts(trained.out, {"run " + run});
   for (const Words& more : {Words{}, {"--from", run}, {"--from", run + "/model.safetensors"}}) {
     const Result r = program.run(Words{"eval"} + more);  // the data comes from the checkpoint
@@ -403,34 +241,26 @@ TEST(MnistStreams, AFolderInUseNamesItsHolder) {
       program.run(kSmall + Words{"--epochs", "100000", "--out", "a"}, [&](pid_t child) {
         for (int i = 0; i < 1000 && !exists(program.folder() / "a/events.jsonl"); ++i)
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        const Result second = program.run(kSmall + Words{"--out", "a", "--force"});
-        EXPECT_EQ(second.status, 2);
+        const Result second = program.run(2, kSmall + Words{"--out", "a", "--force"});
         EXPECT_EQ(second.out, "");
         expect_facts(second.err, {"run folder is in use: ",
                                      "/a; held by process " + std::to_string(child), "--out DIR"});
         kill(child, SIGINT);
       });
   EXPECT_EQ(first.status, 130);
-  EXPECT_EQ(
-      program.run({"doctor", "a/last.safetensors"}).status, 0);  // the second run did it no harm
+  program.run(0, {"doctor", "a/last.safetensors"});  // the second run did it no harm
 }
 
 TEST(MnistStreams, AFolderThatCannotBeWritten) {
   const Program program;
-  const Result r = program.run(kSmall + Words{"--out", "/proc/sinter"});
-  EXPECT_EQ(r.status, 4);
+  const Result r = program.run(4, kSmall + Words{"--out", "/proc/sinter"});
   EXPECT_EQ(r.out, "");
   expect_facts(r.err, {"cannot make the run folder: /proc/sinter; ", "--out DIR"});
-  program.write("file", "mine");
-  const Result file = program.run(kSmall + Words{"--out", "file"});
-  EXPECT_EQ(file.status, 4);
-  expect_facts(file.err, {"cannot make the run folder", "Not a directory"});
   if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere: the read-only folder was not tried";
   std::filesystem::create_directory(program.folder() / "closed");
   std::filesystem::permissions(program.folder() / "closed",
       std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  const Result closed = program.run(kSmall + Words{"--out", "closed"});
-  EXPECT_EQ(closed.status, 4);
+  const Result closed = program.run(4, kSmall + Words{"--out", "closed"});
   expect_facts(closed.err, {"cannot write", "Permission denied"});
 }
 
@@ -441,10 +271,10 @@ TEST(MnistStreams, ProgressFitsANarrowTerminal) {
   program.columns = 40;
   program.environment = {"TERM=xterm"};
   program.call_at = "\repoch ";
-  const Result r = program.run({"train", "--limit", "5000", "--epochs", "1000", "--batch", "1",
-                                   "--hidden", "16", "--threads", "1", "--save-every", "0"},
+  const Result r = program.run(130,
+      {"train", "--limit", "5000", "--epochs", "1000", "--batch", "1", "--hidden", "16",
+          "--threads", "1", "--save-every", "0"},
       [](pid_t child) { kill(child, SIGINT); });
-  EXPECT_EQ(r.status, 130);
   size_t seen = 0;
   for (size_t at = r.err.find("\repoch "); at != std::string::npos;
        at = r.err.find("\repoch ", at + 1), ++seen)
@@ -455,22 +285,10 @@ TEST(MnistStreams, ProgressFitsANarrowTerminal) {
 TEST(MnistStreams, WithoutStdoutNothingElseIsWrittenTo) {
   Program program;
   program.without_stdout = true;
-  const Result r = program.run(kSmall + Words{"--steps", "5", "--out", "a"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(0, kSmall + Words{"--steps", "5", "--out", "a"});
   program.without_stdout = false;
-  EXPECT_EQ(program.run({"doctor", "a/model.safetensors"}).status, 0);
+  program.run(0, {"doctor", "a/model.safetensors"});
   EXPECT_TRUE(text_of(program.folder() / "a/events.jsonl").starts_with("{\"step\":"));
-}
-
-TEST(MnistStreams, HelpFitsEightyColumns) {
-  const Program program;
-  for (const Words& words : {Words{}, {"train"}, {"speedrun"}, {"eval"}, {"predict"}, {"compare"},
-           {"bench"}, {"diff"}, {"calibrate"}, {"explain"}, {"data"}, {"doctor"}}) {
-    const Result r = program.run(words + Words{"--help"});
-    EXPECT_EQ(r.status, 0);
-    std::istringstream lines(r.out);
-    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
-  }
 }
 
 }  // namespace

@@ -53,9 +53,9 @@ Json data_of_page(const std::string& page) {
 void check_comparison(const Json& json, const std::string& text, const Json& page) {
   EXPECT_EQ(check_factors(text), count_factors(text)) << text;
   const std::string times = printed(json["eager_us"]) + " -> " + printed(json["fused_us"]) + " us";
-  EXPECT_TRUE(has(text, "\nstep " + times)) << times << text;
+  expect_facts(text, {"\nstep " + times});
   EXPECT_EQ(page["headline"].get<std::string>().find(times), 0u) << page["headline"];
-  EXPECT_TRUE(has(text, "\nstep " + page["headline"].get<std::string>() + "\n")) << text;
+  expect_facts(text, {"\nstep " + page["headline"].get<std::string>() + "\n"});
   if (!json["ratio"]["value"].is_null()) {
     EXPECT_EQ(json["ratio"]["value"].get<double>(),
         json["eager_us"].get<double>() / json["fused_us"].get<double>());
@@ -67,16 +67,15 @@ void check_comparison(const Json& json, const std::string& text, const Json& pag
     const Json &row = json["table"][i], &drawn = page["rows"][i];
     const Json &a = row["self_us"][0], &b = row["self_us"][1];
     EXPECT_EQ(row, drawn);
-    EXPECT_TRUE(has(text, printed(a) + " -> " + printed(b) + "  ")) << row << text;
-    EXPECT_TRUE(has(text, "  " + drawn["shown"].get<std::string>() + "\n")) << drawn << text;
+    expect_facts(text,
+        {printed(a) + " -> " + printed(b) + "  ", "  " + drawn["shown"].get<std::string>() + "\n"});
     if (!row["ratio"]["value"].is_null()) {
       EXPECT_EQ(row["ratio"]["value"].get<double>(), a.get<double>() / b.get<double>());
     }
     eager += a.get<double>();
     fused += b.get<double>();
   }
-  EXPECT_TRUE(has(text, profiler::time_text(eager) + " -> " + profiler::time_text(fused) + "  "))
-      << eager << " " << fused << text;
+  expect_facts(text, {profiler::time_text(eager) + " -> " + profiler::time_text(fused) + "  "});
 }
 
 TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
@@ -88,8 +87,7 @@ TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
   Program program;  // with one cache, so that roofs are measured once
   for (const auto& [name, words] : programs) {
     program.name = name;
-    const Result r = program.run(words + few);
-    ASSERT_EQ(r.status, 0) << r.err;
+    const Result r = program.run(0, words + few);
     const Json page = data_of_page(Program::text(program.folder() / "c.html"));
     check_comparison(
         Json::parse(r.out), Program::text(program.folder() / "c.txt"), page["comparison"]);
@@ -98,9 +96,8 @@ TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
 
 TEST(Figures, ARowOfBenchIsTheQuotientOfItsTimes) {
   const Program program;
-  const Result r = program.run(
+  const Result r = program.run(0,
       {"bench", "--device", "cpu", "--threads", "1", "--batch", "1,8", "--hidden", "8", "--json"});
-  ASSERT_EQ(r.status, 0) << r.err;
   const Json rows = Json::parse(r.out)["rows"];
   ASSERT_EQ(rows.size(), 2U);
   for (const Json& row : rows) {
@@ -146,20 +143,19 @@ std::string no_dash(const std::string& text) { return text == "-" ? "" : text; }
 
 TEST(Figures, AProfileIsTheSameInAllItsForms) {
   const Program program;
-  const Result r = program.run({"train", "--data", "synthetic", "--limit", "512", "--hidden",
-      "32,16", "--steps", "40", "--batch-size", "16", "--threads", "1", "--device", "cpu", "--out",
-      "run", "--val", "0", "--profile=table,json,html", "--rows", "-1"});
-  ASSERT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(
+      0, {"train", "--data", "synthetic", "--limit", "512", "--hidden", "32,16", "--steps", "40",
+             "--batch-size", "16", "--threads", "1", "--device", "cpu", "--out", "run", "--val",
+             "0", "--profile=table,json,html", "--rows", "-1"});
   const auto text = [&](const char* name) {
     return Program::text(program.folder() / "run" / name);
   };
-  EXPECT_TRUE(has(r.err, "files   run/profile.txt, run/profile.html, run/profile.json\n")) << r.err;
+  expect_facts(r.err, {"files   run/profile.txt, run/profile.html, run/profile.json\n"});
   const Json json = Json::parse(text("profile.json"));
   EXPECT_EQ(data_of_page(text("profile.html"))["profiles"][0], json);
   const std::string table = text("profile.txt"), advice = json["verdict"]["advice"],
                     evidence = json["verdict"]["evidence"];
-  EXPECT_TRUE(has(table, evidence + (advice.empty() ? "" : " Do: " + advice + ".") + "\n"))
-      << table;
+  expect_facts(table, {evidence + (advice.empty() ? "" : " Do: " + advice + ".") + "\n"});
 
   std::map<std::string, Json> in_json;
   for (const Json& row : json["rows"]) {
@@ -220,11 +216,11 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
 // The emulator's times mean nothing, so nothing is said of how profiling changes them.
 TEST(Figures, OnTheEmulatorSimtThereIsNoDistortion) {
   const Program program;
-  const Result r = program.run({"train", "--data", "synthetic", "--device", "simt", "--limit", "64",
-      "--batch-size", "8", "--hidden", "8", "--val", "0", "--steps", "7", "--profile=table,json",
-      "--profile-steps", "0:1:2", "--out", "run"});
-  ASSERT_EQ(r.status, 0) << r.err;
-  EXPECT_TRUE(has(r.out, "times are the emulator's and mean nothing")) << r.out;
+  const Result r =
+      program.run(0, {"train", "--data", "synthetic", "--device", "simt", "--limit", "64",
+                         "--batch-size", "8", "--hidden", "8", "--val", "0", "--steps", "7",
+                         "--profile=table,json", "--profile-steps", "0:1:2", "--out", "run"});
+  expect_facts(r.out, {"times are the emulator's and mean nothing"});
   for (const char* word : {"distortion", "clean median"}) EXPECT_FALSE(has(r.out, word)) << r.out;
   EXPECT_EQ(
       Json::parse(Program::text(program.folder() / "run/profile.json"))["clean_us"], Json::array());
@@ -238,8 +234,7 @@ TEST(Figures, EveryCommandThatTimesTriesTheThreads) {
   for (const Words& words : {Words{"compare", "--rounds", "1", "--steps", "1"} + small,
            Words{"inspect", "--text"} + small, Words{"train", "--dry-run", "--limit", "64"} + small,
            Words{"bench", "--batch", "1", "--hidden", "8", "--device", "cpu"}}) {
-    const Result r = program.run(words);
-    EXPECT_EQ(r.status, 0) << r.err;
+    const Result r = program.run(0, words);
     EXPECT_TRUE(std::regex_search(r.err, std::regex(R"(\d threads? \(tried 1: .*/step, 2: )")))
         << words[0] << r.err;
   }
@@ -247,7 +242,7 @@ TEST(Figures, EveryCommandThatTimesTriesTheThreads) {
   geglu.name = "geglu";
   const Result r = geglu.run({"--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24",
       "--rounds", "1", "--steps", "1"});
-  EXPECT_TRUE(has(r.err, " (tried 1: ")) << r.err;
+  expect_facts(r.err, {" (tried 1: "});
 }
 
 }  // namespace

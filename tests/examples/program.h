@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/test_util.h"
 
 namespace sinter::test {
@@ -94,6 +96,17 @@ class Program {
         close_stdout ? "" : text(out), terminal ? screen : text(err)};
   }
 
+  // As run(), and the exit status must be `status`.
+  Result run(int status, const Words& args, const std::function<void(pid_t)>& while_running = {},
+      std::source_location where = std::source_location::current()) const {
+    const Result r = run(args, while_running);
+    if (r.status != status)
+      ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line()))
+          << testing::PrintToString(args) << ": status " << r.status << ", not " << status << "\n"
+          << r.err << r.out;
+    return r;
+  }
+
   static std::string text(const std::filesystem::path& path) { return text_of(path); }
   // Can there be a terminal? Not in a root file system without /dev/pts.
   static bool has_terminals() {
@@ -112,5 +125,11 @@ class Program {
   TempDir dir_;
   mutable int runs_ = 0;
 };
+
+// The one object that a command prints with --json.
+inline nlohmann::json json_of(const Program& program, const Words& words, int status = 0) {
+  const Result r = program.run(status, words + Words{"--json"});
+  return r.out.empty() ? nlohmann::json() : nlohmann::json::parse(r.out);
+}
 
 }  // namespace sinter::test
