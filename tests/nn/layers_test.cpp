@@ -132,29 +132,6 @@ TEST(Layers, Conv2dStartsAsInPyTorch) {
   });
 }
 
-TEST(Layers, Conv2dInBf16KeepsMastersInF32) {
-  const auto conv = std::make_shared<Conv2d>(2, 4, 3, 1, 1);
-  Sequential net;
-  net.append(conv);
-  net.append(std::make_shared<Conv2d>(4, 3, 3));
-  const Tensor x = cast(sample_tensor({2, 2, 6, 6}, 1, -1, 1), DType::f32);
-  const Tensor exact = net(x);
-  net.enable_bf16();
-  EXPECT_EQ((*conv)(x).dtype(), DType::bf16);
-  const Tensor y = net(x);
-  EXPECT_EQ(y.dtype(), DType::f32);
-  // Relative rounding 2^-9 of inputs, weights, activations and the result, in sums of 18 and 36
-  // terms of about 0.1.
-  EXPECT_TRUE(test::close(y, exact, {.absolute = 0.02}));
-  EXPECT_NE(y.to_vector<float>(), exact.to_vector<float>());
-  backward(y, {.gradient = Tensor::ones(y.shape())});
-  for (const auto& [name, p] : net.named_parameters()) {
-    EXPECT_EQ(p.dtype(), DType::f32) << name;
-    EXPECT_EQ(p.grad().dtype(), DType::f32) << name;
-    EXPECT_EQ(p.autograd().bf16_copy.defined(), name.ends_with("weight")) << name;
-  }
-}
-
 // Loads our state dict strictly, and gives back y and the gradients for a gradient of ones.
 TEST(Layers, Conv2dAgreesWithTorch) {
   Conv2d conv(2, 3, {3, 2}, {2, 1}, {1, 2});
@@ -240,25 +217,6 @@ TEST(Layers, BatchNormConvertsWithItsStatistics) {
     EXPECT_EQ(norm(Tensor::ones({2, 3, 1, 1}, dtype)).dtype(), dtype);
   }
   EXPECT_EQ(norm.state_dict()[4].tensor.item(), 2);
-}
-
-// A step of training and an evaluation on the emulator, with the buffers, against the CPU.
-TEST(LayersSimt, BatchNormGoesToADeviceWithItsStatistics) {
-  constexpr Device kSimt{Device::Type::simt, 0};
-  BatchNorm2d here(3), there(3);
-  there.to(kSimt);
-  const Tensor x = cast(sample_tensor({4, 3, 5, 2}, 1), DType::f32);
-  EXPECT_TRUE(test::close(there(x.to(kSimt)), here(x), {.absolute = 4e-6}));
-  for (size_t i = 2; i < 5; ++i) {
-    const Tensor t = there.state_dict()[i].tensor;
-    EXPECT_EQ(t.device(), kSimt);
-    EXPECT_TRUE(test::close(t, here.state_dict()[i].tensor, {.absolute = 1e-6}));
-  }
-  here.eval();
-  there.eval();
-  EXPECT_TRUE(test::close(there(x.to(kSimt)), here(x), {.absolute = 4e-6}));
-  there.init_parameters(1);
-  EXPECT_EQ(there.state_dict()[4].tensor.item(), 0);
 }
 
 TEST(Layers, Bf16KeepsMastersAndLogitsInF32) {

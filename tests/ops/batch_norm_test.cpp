@@ -100,21 +100,5 @@ TEST(BatchNorm, TheTapeAllowsTheStatisticsToChange) {
   clear_tape();
 }
 
-TEST(BatchNorm, OnlyWantedGradientsAreMade) {
-  struct Names : Recorder {
-    std::vector<std::string> names;
-    void record(const Call& call) override { names.emplace_back(call.op.text()); }
-  };
-  const RunningStatistics s;
-  const Tensor weight = Tensor::ones({2}).set_requires_grad(true), bias = Tensor::zeros({2});
-  const Tensor y = batch_norm2d(kFourPixels, weight, bias, s.mean, s.var, s.batches);
-  Names names;
-  Context::current().recorders.push_back(&names);
-  backward(sum(y));
-  std::erase(Context::current().recorders, &names);
-  EXPECT_EQ(std::count(names.names.begin(), names.names.end(), "batch_norm2d_weight_grad"), 1);
-  EXPECT_EQ(std::count(names.names.begin(), names.names.end(), "batch_norm2d_backward"), 0);
-}
-
 }  // namespace
 }  // namespace sinter

@@ -45,11 +45,6 @@ Tensors convert(const OpDef& op, Operands in, DType dtype) {
   return out;
 }
 
-Attrs with_type(Attrs attrs, DType dtype) {
-  attrs.parse("out", name_of(dtype));
-  return attrs;
-}
-
 // Results of one run: outputs, then inputs that were written, as f64 (indices and states as bytes).
 std::vector<std::vector<double>> results(
     const OpDef& op, Tensors in, const Attrs& attrs, bool fused, Device device = kCpu) {
@@ -65,7 +60,7 @@ std::vector<std::vector<double>> results(
 
 void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) {
   const Tensors in = convert(op, sample.in, dtype);
-  const Attrs attrs = with_type(sample.attrs, dtype);
+  const Attrs attrs = with_dtype(sample.attrs, dtype);
   const auto fused = results(op, convert(op, in, dtype), attrs, true, device),
              eager = results(op, convert(op, in, dtype), attrs, false, device);
   Tensors exact_in;
@@ -78,7 +73,7 @@ void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) 
     if (in[i].defined() && exact_in[i].is_same(in[i]) && op.writes_input(i, in.size()))
       exact_in[i] = copy(in[i]);
   }
-  const auto exact = results(op, exact_in, with_type(sample.attrs, DType::f64), false);
+  const auto exact = results(op, exact_in, with_dtype(sample.attrs, DType::f64), false);
   ASSERT_EQ(fused.size(), eager.size());
   const double u = dtype == DType::f64    ? 0x1p-53
                    : dtype == DType::bf16 ? 0x1p-8
@@ -163,7 +158,7 @@ TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
         set_num_threads(threads);
         std::vector<uint64_t> bits;
         for (const auto& values : results(*op, convert(*op, sample.in, DType::f32),
-                 with_type(sample.attrs, DType::f32), true)) {
+                 with_dtype(sample.attrs, DType::f32), true)) {
           for (const double v : values) bits.push_back(std::bit_cast<uint64_t>(v));
         }
         return bits;
@@ -176,22 +171,6 @@ TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
-TEST(FusedOps, RefuseBadOperandsByName) {
-  for (const OpDef* op : fused_ops()) {
-    for (const Sample& sample : samples_of(*op)) {
-      if (!sample.bad) continue;
-      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
-      try {
-        apply(*op, sample.in, sample.attrs);
-        ADD_FAILURE() << "accepted";
-      } catch (const Error& error) {
-        EXPECT_TRUE(error.message().starts_with(cat(op->text(), ":"))) << error.what();
-      }
-    }
-  }
-}
-
-// The default MLP's step at batch 128 with Adam: what `mnist compare` prints.
 TEST(FusedOps, ALimitIsThatOfTheDevice) {
   static const OpDef op{.name = "cpu_alone",
       .reference = [](Operands in, const Attrs&) { return Tensors{relu(in[0])}; },
@@ -203,40 +182,6 @@ TEST(FusedOps, ALimitIsThatOfTheDevice) {
   };
   EXPECT_EQ(infer(kCpu)[0].shape(), (Shape{3, 4}));
   test::expect_error(Error::Kind::shape, {"not on this device"}, [&] { infer(kSimt); });
-}
-
-TEST(FusedOps, CountTheBytesOfTheDefaultStep) {
-  const auto f32 = [](Shape shape) { return Tensor::zeros(shape); };
-  const int64_t B = 128, sizes[] = {784, 256, 128, 10};
-  const auto bytes = [](const OpDef& op, const Tensors& in, const Attrs& attrs) {
-    return op.cost(in, op.results(in, attrs), attrs).bytes();
-  };
-  int64_t linear_act = 0, input_grad = 0, weight_grad = 0, weight_update = 0;
-  const UpdateAttrs adam;
-  Tensors all;
-  const Tensor state = make_step_state();
-  for (int l = 0; l < 3; ++l) {
-    const int64_t in = sizes[l], out = sizes[l + 1];
-    const Tensor x = f32({B, in}), dy = f32({B, out}), w = f32({out, in}), b = f32({out});
-    if (l < 2)
-      linear_act += bytes(kLinearActOp, {x, w, b}, LinearActAttrs{Act::relu, false, DType::f32});
-    if (l > 0) input_grad += bytes(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::relu});
-    weight_grad += bytes(kWeightBiasGradOp, {dy, x}, {});
-    weight_update += bytes(kWeightGradUpdateOp,
-        {dy, x, w, copy(w), copy(w), {}, {}, b, copy(b), copy(b), {}, {}, state, {}, {}}, adam);
-    all.insert(
-        all.end(), {w, copy(w), copy(w), copy(w), {}, {}, b, copy(b), copy(b), copy(b), {}, {}});
-  }
-  all.insert(all.end(), {state, {}, {}});
-  const Tensor seed = broadcast_to(f32({1}), {B});
-  EXPECT_EQ(linear_act, 1664512);
-  EXPECT_EQ(input_grad, 600064);
-  EXPECT_EQ(weight_grad, 1740328);
-  EXPECT_EQ(weight_update, 6443248);
-  EXPECT_EQ(bytes(kMultiTensorUpdateOp, all, adam), 6584088);
-  EXPECT_EQ(bytes(kSoftmaxXentOp, {f32({B, 10}), Tensor::zeros({B}, DType::i32), seed},
-                SoftmaxXentAttrs{}),
-      11264);
 }
 
 TEST(ChainText, ReadsBackAndRefusesNonsense) {

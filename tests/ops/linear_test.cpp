@@ -31,26 +31,7 @@ TEST(Linear, MoreAndFewerDimsAreFlattened) {
   }
 }
 
-TEST(Linear, MessageNamesOperandsRuleAndHint) {
-  EXPECT_EQ(message_of([] {
-    linear(Tensor::zeros({64, 784}), Tensor::zeros({256, 512}));
-  }),
-      "linear: input features differ: x is f32[64, 784] cpu, weight is f32[256, 512] cpu; "
-      "I of x[.., I] is 784, of weight[O, I] it is 512");
-  EXPECT_EQ(message_of([] {
-    linear(Tensor::zeros({64, 28, 28}), Tensor::zeros({256, 784}));
-  }),
-      "linear: input features differ: x is f32[64, 28, 28] cpu, weight is f32[256, 784] cpu; "
-      "I of x[.., I] is 28, of weight[O, I] it is 784\n"
-      "    hint: flatten(x) gives f32[64, 784]");
-  EXPECT_EQ(message_of([] {
-    linear(Tensor::zeros({2, 3}), Tensor::zeros({4, 3}), Tensor::zeros({3}));
-  }),
-      "linear: output features differ: weight is f32[4, 3] cpu, bias is f32[3] cpu; O of weight[O, "
-      "I] is 4, of bias[O] it is 3");
-}
-
-TEST(Linear, OnlyWantedGradientsAreMade) {
+TEST(Gradients, OnlyWantedOnesAreMadeAndHaveRoles) {
   struct Names : Recorder {
     std::string text;
     Names() { Context::current().recorders.push_back(this); }
@@ -59,19 +40,35 @@ TEST(Linear, OnlyWantedGradientsAreMade) {
       text += call.op.view ? "" : cat(call.op.text(), "(", name_of(call.role), ") ");
     }
   };
-  Tensor x = sample_tensor({3, 4}, 1), w = sample_tensor({2, 4}, 2), b = sample_tensor({2}, 3);
-  const auto ops = [&](bool dx, bool dw, bool db) {
-    x = detach(x).set_requires_grad(dx);
-    w = detach(w).set_requires_grad(dw);
-    b = detach(b).set_requires_grad(db);
-    const Tensor y = linear(x, w, b);
+  // `wanted`: an 'x' for each operand whose gradient is.
+  const auto made = [](const auto& f, Tensors in, const std::string& wanted) {
+    for (size_t i = 0; i < in.size(); ++i) in[i].set_requires_grad(wanted[i] == 'x');
+    const Tensor y = f(in);
     const Names names;
-    backward(y, {.gradient = sample_tensor({3, 2}, 4)});
+    backward(y, {.gradient = sample_tensor(y.shape(), 4)});
     return names.text;
   };
-  EXPECT_EQ(ops(true, false, false), "matmul(dgrad) ");
-  EXPECT_EQ(ops(false, true, true), "matmul(wgrad) sum_rows(bgrad) ");
-  EXPECT_EQ(ops(true, true, true), "matmul(wgrad) sum_rows(bgrad) matmul(dgrad) ");
+  const auto line = [&](const std::string& wanted) {
+    return made([](const Tensors& t) { return linear(t[0], t[1], t[2]); },
+        {sample_tensor({3, 4}, 1), sample_tensor({2, 4}, 2), sample_tensor({2}, 3)}, wanted);
+  };
+  EXPECT_EQ(line("x.."), "matmul(dgrad) ");
+  EXPECT_EQ(line(".xx"), "matmul(wgrad) sum_rows(bgrad) ");
+  EXPECT_EQ(line("xxx"), "matmul(wgrad) sum_rows(bgrad) matmul(dgrad) ");
+  EXPECT_EQ(
+      made([](const Tensors& t) { return conv2d(t[0], t[1], t[2]); },
+          {sample_tensor({2, 1, 4, 4}, 1), sample_tensor({3, 1, 2, 2}, 2), sample_tensor({3}, 3)},
+          ".xx"),
+      "conv2d_weight_grad(wgrad) conv2d_bias_grad(bgrad) ");
+  EXPECT_EQ(made([](const Tensors& t) { return layer_norm(t[0], t[1], t[2]); },
+                {sample_tensor({4, 5}, 1), sample_tensor({5}, 2), sample_tensor({5}, 3)}, ".x."),
+      "layer_norm_weight_grad(wgrad) ");
+  const Tensor mean = Tensor::zeros({2}, DType::f64), var = Tensor::ones({2}, DType::f64),
+               batches = Tensor::zeros({}, DType::i64);
+  EXPECT_EQ(
+      made([&](const Tensors& t) { return batch_norm2d(t[0], t[1], t[2], mean, var, batches); },
+          {sample_tensor({2, 2, 1, 2}, 1), sample_tensor({2}, 2), sample_tensor({2}, 3)}, ".x."),
+      "batch_norm2d_weight_grad(wgrad) ");
 }
 
 // bf16 operands, f32 logits: the master weight's gradient is f32 and within bf16's rounding of the
@@ -107,19 +104,6 @@ TEST(Matmul, TransposedViewsOfAnyLeadingDimension) {
       "matmul: inner sizes differ: a is f64[3, 4] cpu, b is f64[4, 6] cpu, b transposed; "
       "a.shape[1] is 4, b.shape[1] is 6\n    hint: "
       "matmul(a, b, false, false)");
-}
-
-TEST(Linear, OfTwoTypesTheInputIsToBeCast) {
-  const Tensor x = sample_tensor({3, 4}, 1), w = Tensor::ones({2, 4}),
-               image = Tensor::ones({1, 3, 5, 5}, DType::f64);
-  test::expect_error(Error::Kind::dtype,
-      {"x is f64[3, 4] cpu", "weight is f32", "hint: cast(x, DType::f32)"},
-      [&] { linear(x, w, {}); });
-  test::expect_error(Error::Kind::dtype, {"conv2d: ", "hint: cast(x, DType::f32)"}, [&] {
-    conv2d(image, Tensor::ones({2, 3, 3, 3}), {}, {});
-  });
-  test::expect_error(Error::Kind::dtype, {"layer_norm: ", "hint: cast(x, DType::f32)"},
-      [&] { layer_norm(x, Tensor::ones({4}), Tensor::ones({4})); });
 }
 
 TEST(Apply, OneInputThatIsUndefinedIsNotARangeOfInputs) {

@@ -82,25 +82,20 @@ TEST(Nll, TakesPyTorchsI64Labels) {
   EXPECT_EQ(from_wide.to_vector<double>(), from_narrow.to_vector<double>());
   EXPECT_EQ(a.grad().to_vector<double>(), b.grad().to_vector<double>());
   for (const int64_t bad : {int64_t{5}, int64_t{-1}, (int64_t{1} << 32) + 1, -(int64_t{1} << 32)}) {
-    try {
+    SCOPED_TRACE("not taken for another label");
+    test::expect_error(Error::Kind::data, {"label out of range"}, [&] {
       nll(x, Tensor::from<int64_t>({0, 1, 2, bad}, {4}));
-      ADD_FAILURE() << bad << " was not refused";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), Error::Kind::data) << "not taken for another label";
-    }
+    });
   }
 }
 
 TEST(Nll, LabelOutOfRangeNamesValueRowAndRange) {
   for (const int32_t bad : {7, 5, -1}) {
-    try {
-      nll(Tensor::zeros({3, 5}), Tensor::from<int32_t>({0, 4, bad}, {3}));
-      ADD_FAILURE() << "not refused";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), Error::Kind::data);
-      EXPECT_EQ(error.message(),
-          cat("nll: label out of range: ", bad, " in row 2 of i32[3] cpu; 5 classes are 0..4"));
-    }
+    test::expect_error(Error::Kind::data,
+        {cat("nll: label out of range: ", bad, " in row 2 of i32[3] cpu; 5 classes are 0..4")},
+        [&] {
+          nll(Tensor::zeros({3, 5}), Tensor::from<int32_t>({0, 4, bad}, {3}));
+        });
   }
 }
 

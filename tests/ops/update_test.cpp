@@ -1,5 +1,5 @@
-// Optimizer updates against the formulas of torch.optim written plainly in double, the step state,
-// and clipping.
+// Updates of lists of tensors, the step state, and clipping. tests/nn/optim_test.cpp holds the
+// updates to the formulas.
 #include <gtest/gtest.h>
 
 #include "ops/fused/fused.h"
@@ -17,104 +17,6 @@ Tensor new_state(double lr, double beta1 = 0, double beta2 = 0) {
   reset_step_state(host_step_state(state), beta1, beta2);
   host_step_state(state).lr = lr;
   return state;
-}
-
-TEST(SgdUpdate, FollowsTheFormula) {
-  for (UpdateAttrs attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
-           UpdateAttrs{.momentum = 0.9}, UpdateAttrs{.momentum = 0.9, .weight_decay = 0.1},
-           UpdateAttrs{.momentum = 0.8, .weight_decay = 0.1, .nesterov = true}}) {
-    attrs.optimizer = Sgd;
-    const Tensor param = sample_tensor({37}, 1), state = new_state(0.1);
-    const Tensor buffer = attrs.momentum != 0 ? Tensor::zeros({37}, DType::f64) : Tensor();
-    auto p = param.to_vector<double>();
-    std::vector<double> buf(37, 0);
-    for (int step = 0; step < 5; ++step) {
-      const Tensor grad = sample_tensor({37}, 10 + static_cast<uint64_t>(step));
-      update_parameter({param, grad, buffer}, state, attrs);
-      for (size_t i = 0; i < p.size(); ++i) {
-        double g = grad.data<double>()[i] + attrs.weight_decay * p[i];
-        if (attrs.momentum != 0) {
-          buf[i] = step == 0 ? g : attrs.momentum * buf[i] + g;
-          g = attrs.nesterov ? g + attrs.momentum * buf[i] : buf[i];
-        }
-        p[i] -= 0.1 * g;
-      }
-      ASSERT_TRUE(test::close(param, p, {.absolute = 1e-14})) << attrs.momentum << " step " << step;
-    }
-  }
-}
-
-TEST(AdamUpdate, FollowsTheFormula) {
-  for (const UpdateAttrs& attrs : {UpdateAttrs{}, UpdateAttrs{.weight_decay = 0.1},
-           UpdateAttrs{.weight_decay = 0.1, .decoupled = true}}) {
-    UpdateAttrs tail = attrs;
-    tail.tail = true;
-    const Tensor param = sample_tensor({37}, 1), state = new_state(0.01, attrs.beta1, attrs.beta2);
-    const Tensor m = Tensor::zeros({37}, DType::f64), v = Tensor::zeros({37}, DType::f64),
-                 low = Tensor::zeros({37}, DType::bf16);
-    auto p = param.to_vector<double>();
-    std::vector<double> avg(37, 0), sq(37, 0);
-    for (int step = 1; step <= 6; ++step) {
-      const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
-      update_parameter({param, grad, m, v, low}, state, tail);
-      for (size_t i = 0; i < p.size(); ++i) {
-        double g = grad.data<double>()[i];
-        if (attrs.decoupled) {
-          p[i] *= 1 - 0.01 * attrs.weight_decay;
-        } else {
-          g += attrs.weight_decay * p[i];
-        }
-        avg[i] = attrs.beta1 * avg[i] + (1 - attrs.beta1) * g;
-        sq[i] = attrs.beta2 * sq[i] + (1 - attrs.beta2) * g * g;
-        const double bc1 = 1 - std::pow(attrs.beta1, step), bc2 = 1 - std::pow(attrs.beta2, step);
-        p[i] -= 0.01 / bc1 * avg[i] / (std::sqrt(sq[i]) / std::sqrt(bc2) + attrs.eps);
-      }
-      ASSERT_TRUE(test::close(param, p, {.absolute = 1e-13})) << "step " << step;
-      ASSERT_EQ(low.to_vector<float>(), cast(param, DType::bf16).to_vector<float>());
-    }
-    EXPECT_EQ(host_step_state(state).step, 6);
-  }
-}
-
-// Six steps in f64, at lr 0.01, of an optimizer with one state; formula(p, g, state) is the same
-// for an element. One of the gradients is 0 all the time.
-template <class F> void expect_formula(const UpdateAttrs& attrs, const F& formula) {
-  const Tensor param = sample_tensor({37}, 1), average = Tensor::zeros({37}, DType::f64),
-               state = new_state(0.01);
-  auto p = param.to_vector<double>();
-  std::vector<double> s(37, 0);
-  for (int step = 0; step < 6; ++step) {
-    const Tensor grad = sample_tensor({37}, 20 + static_cast<uint64_t>(step));
-    grad.data<double>()[5] = 0;
-    update_parameter({param, grad, average}, state, attrs);
-    for (size_t i = 0; i < p.size(); ++i) formula(p[i], grad.data<double>()[i], s[i]);
-    ASSERT_TRUE(test::close(param, p, {.absolute = 1e-14})) << "step " << step;
-    ASSERT_TRUE(test::close(average, s, {.absolute = 1e-14})) << "step " << step;
-  }
-}
-
-// That of torch.optim.RMSprop.
-TEST(RMSpropUpdate, FollowsTheFormula) {
-  for (const UpdateAttrs& attrs : {UpdateAttrs{.optimizer = RMSprop},
-           UpdateAttrs{.optimizer = RMSprop, .weight_decay = 0.1, .alpha = 0.9, .eps = 1e-3}}) {
-    expect_formula(attrs, [&](double& p, double g, double& square) {
-      g += attrs.weight_decay * p;
-      square = attrs.alpha * square + (1 - attrs.alpha) * g * g;
-      p -= 0.01 * g / (std::sqrt(square) + attrs.eps);
-    });
-  }
-}
-
-// That of Lion's paper, alg. 2. Where the gradient is 0, so is the sign as long as the average is.
-TEST(LionUpdate, FollowsTheFormula) {
-  for (const UpdateAttrs& attrs : {UpdateAttrs{.optimizer = Lion, .beta2 = 0.99},
-           UpdateAttrs{.optimizer = Lion, .weight_decay = 0.1, .beta1 = 0.5, .beta2 = 0.7}}) {
-    expect_formula(attrs, [&](double& p, double g, double& average) {
-      const double c = attrs.beta1 * average + (1 - attrs.beta1) * g;
-      p -= 0.01 * ((c > 0) - (c < 0) + attrs.weight_decay * p);
-      average = attrs.beta2 * average + (1 - attrs.beta2) * g;
-    });
-  }
 }
 
 TEST(LionUpdate, PassesANanOn) {
@@ -189,6 +91,31 @@ TEST(Update, LossesWithoutTailAreRefused) {
   EXPECT_THROW(update_parameter({p, p}, new_state(0.1), sgd, Tensor::ones({2})), Error);
   EXPECT_THROW(update_parameter({p, p}, new_state(0.1), momentum), Error);
   EXPECT_THROW(update_parameter({p, p}, Tensor::zeros({3}, DType::u8), sgd), Error);
+}
+
+TEST(Update, CostCountsFlopsAndBytes) {
+  const Tensor p = Tensor::zeros({100}), low = Tensor::zeros({100}, DType::bf16),
+               state = make_step_state();
+  const auto cost = [&](const OpDef& op, const Tensors& in, const Attrs& attrs) {
+    return op.cost(in, Tensors{}, attrs);
+  };
+  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, {}, {}, {}, {}, state, {}, {}}, UpdateAttrs{}),
+      (Cost{200, 800, 400}));
+  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, p, {}, {}, {}, state, {}, {}}, UpdateAttrs{.momentum = 0.9}),
+      (Cost{400, 1200, 800}));
+  EXPECT_EQ(cost(kSgdUpdateOp, {p, p, p, {}, low, {}, state, {}, {}},
+                UpdateAttrs{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}),
+      (Cost{800, 1200, 1000}));
+  EXPECT_EQ(cost(kAdamUpdateOp, {p, p, p, p, {}, {}, state, {}, {}}, UpdateAttrs{}),
+      (Cost{1300, 1600, 1200}));
+  EXPECT_EQ(
+      cost(kAdamUpdateOp, {p, p, p, p, low, {}, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
+      (Cost{1500, 1600, 1400}));
+  EXPECT_EQ(cost(kRMSpropUpdateOp, {p, p, p, {}, {}, {}, state, {}, {}}, UpdateAttrs{}),
+      (Cost{900, 1200, 800}));
+  EXPECT_EQ(
+      cost(kLionUpdateOp, {p, p, p, {}, low, {}, state, {}, {}}, UpdateAttrs{.weight_decay = 0.1}),
+      (Cost{1100, 1200, 1000}));
 }
 
 TEST(StepState, TailMovesEveryField) {

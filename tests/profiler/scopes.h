@@ -16,6 +16,14 @@ inline void fake_op(
   clock.advance(kernel);
 }
 
+// What a session of these options records: body(step) for each of its steps.
+template <class F> Report recorded(FakeClock& clock, Options options, F&& body) {
+  options.clock = &clock;
+  Session session(std::move(options));
+  for (int step = 0; !session.done(); ++step, session.step()) body(step);
+  return session.finish();
+}
+
 inline const Row* find_row(const Rows& rows, std::string_view name) {
   for (const Row& row : rows.rows) {
     if (row.name == name) return &row;

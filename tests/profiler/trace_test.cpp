@@ -7,6 +7,7 @@
 #include "tests/profiler/read_trace.h"
 #include "tests/profiler/reports.h"
 #include "tests/profiler/trace_check.h"
+#include "tests/test_util.h"
 
 namespace sinter::profiler {
 namespace {
