@@ -158,7 +158,7 @@ TEST(Ladder, AChainOfRowsOfAnyActivation) {
   }
   for (const auto& [hidden, last] : {std::pair(Act::relu, Act::tanh), {Act::relu, Act::gelu}}) {
     const Rewriter r = fused(hidden, last);
-    EXPECT_EQ(ops_of(r.graph), "linear_act row_chain weight_grad_update");
+    EXPECT_EQ(ops_of(r.graph), "linear_act row_chain input_grad_act weight_grad_update");
     EXPECT_NE(misses_of(r, "row_chain")
                   .find(cat("its activation is relu, that of the chain ", print_value(last),
                       "; to fuse: give both one activation\n")),
