@@ -26,6 +26,7 @@ std::vector<Rule> rules_with_code() {
       {&kConvActPoolOp, {relu_in_pool, relu_behind_dropout}, "ReLU in a pooling"},
       {&kConvActBackwardOp, {relu_between_convs}, "ReLU between two convolutions"},
       {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
+      {&kRowChainOp, {layer_before_chain}, "Why a chain of rows is no longer"},
       {&kClipNormOp, {clip_norm}, "Lists of updates"},
       {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},
       {&kMultiTensorUpdateOp, {multi_tensor_update}, "Lists of updates"},

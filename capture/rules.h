@@ -59,6 +59,7 @@ Rewriter rewrite(
 // rules_pointwise.cpp.
 namespace rule {
 bool round_loss_gradient(Rewriter& r, int i);
+bool layer_before_chain(Rewriter& r, int i);
 bool gated_linear(Rewriter& r, int i);
 bool merge_products(Rewriter& r, int i);
 bool merge_glu_gradients(Rewriter& r, int i);

@@ -34,4 +34,24 @@ bool rule::round_loss_gradient(Rewriter& r, int i) {
   return true;
 }
 
+// Note [Why a chain of rows is no longer]
+//   The patterns of row_chain find the longest chain that there is a kernel for, and say what
+//   forbids a longer one if it is its size. A layer with another activation, and one before the
+//   largest number of layers, is in no pattern; so it is told here.
+bool rule::layer_before_chain(Rewriter& r, int i) {
+  const Node chain = r.node(i);
+  const int before = chain.op == &kRowChainOp ? r.producer(chain.in[0]) : -1;
+  if (before < 0 || r.node(before).op != &kLinearActOp) return false;
+  const Act act = chain.attrs.as<RowChainAttrs>().act,
+            other = r.node(before).attrs.as<LinearActAttrs>().act;
+  const size_t layers = (chain.in.size() - 3) / 2;
+  if (layers == kChainLayers)
+    return r.miss("row_chain", {before, i},
+        {cat("the chain has ", layers, " layers, as many as it may have"), "take a layer out"});
+  if (act == other) return false;
+  return r.miss("row_chain", {before, i},
+      {cat("its activation is ", print_value(other), ", that of the chain ", print_value(act)),
+          "give both one activation"});
+}
+
 }  // namespace sinter::capture

@@ -85,26 +85,20 @@ struct SoftmaxXentAttrs {
   SINTER_FIELDS(SoftmaxXentAttrs, label_smoothing, grad, low)
 };
 
-// classifier_head: h[B, H], W[C, H], labels i32[B], grad_output[B] (any strides), b[C] or absent,
-// saved (of h's activation, as for input_grad_act; absent for none) -> losses[B], dlogits[B, C] of
-// h's type, dh[B, H] = (dlogits W) * act'(saved). C <= kHeadClasses; f32 or bf16.
+// row_chain: x[B, I], labels i32[B], grad_output[B] (any strides), saved[B, I] or absent, then W[O,
+// I] and b[O] or absent of 1 to kChainLayers layers, act behind all but the last, the C <=
+// kHeadClasses classes -> losses[B], dlogits[B, C] of x's type, the result y[B, O] of each layer
+// but the last, then the gradients before their activations, the last layer's first, and with
+// input_grad dx[B, I], that before the activation that gave x if of_act. Its backward then reads x,
+// or saved, its operand, as act does. All weights fit into a block's shared memory (row_chain.h);
+// f32 or bf16.
 inline constexpr int64_t kHeadClasses = 64;
-struct HeadAttrs {
-  Act act = Act::relu;
-  double label_smoothing = 0;
-  SINTER_FIELDS(HeadAttrs, act, label_smoothing)
-};
-
-// row_chain: x[B, I], labels i32[B], grad_output[B] (any strides), then W[O, I] and b[O] or absent
-// of 2 to kChainLayers layers, relu behind all but the last, the classes -> losses[B], dlogits[B,
-// C] of x's type, the result y[B, O] of each layer but the last, then the gradients before their
-// relus, the last layer's first, and with input_grad dx[B, I], that before the relu that gave x if
-// of_relu. All weights fit into a block's shared memory (row_chain.h); f32 or bf16.
 inline constexpr int kChainLayers = 4;
 struct RowChainAttrs {
+  Act act = Act::relu;
   double label_smoothing = 0;
-  bool input_grad = false, of_relu = false;
-  SINTER_FIELDS(RowChainAttrs, label_smoothing, input_grad, of_relu)
+  bool input_grad = false, of_act = false;
+  SINTER_FIELDS(RowChainAttrs, act, label_smoothing, input_grad, of_act)
 };
 
 // glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg,
@@ -170,7 +164,6 @@ struct ChainAttrs {
   OP(kProductChainOp, product_chain) \
   OP(kConvActPoolBackwardOp, conv_act_pool_backward) \
   OP(kConvActBackwardOp, conv_act_backward) \
-  OP(kClassifierHeadOp, classifier_head) \
   OP(kRowChainOp, row_chain) \
   OP(kWeightBiasGradOp, weight_bias_grad) \
   OP(kClipNormOp, clip_norm) \

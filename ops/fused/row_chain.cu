@@ -2,21 +2,26 @@
 // gradients of weights; see row_chain.cpp. A block has all weights in its shared memory, and takes
 // 16 rows at a time through the whole chain there, every grid-th 16: a result overwrites nothing
 // that is still read, a gradient takes the place of the result that it belongs to. Reads the
-// weights once per block, x, labels and grad_output once; writes losses, dlogits, and of each layer
-// between its result and the gradient before its relu once, and dx.
+// weights once per block, x, labels, grad_output and what x's activation saved once; writes losses,
+// dlogits, and of each layer between its result and the gradient before its activation once, and
+// dx.
 #include "ops/fused/row_chain.h"
 
-#include "ops/fused/rows_of_block.cuh"
+#include "ops/product/gemm_launch.cuh"
+#include "ops/rows/row.cuh"
 
 // C classes; layer l is [outs, ins]
 namespace sinter::SINTER_KERNEL_NS {
+
+constexpr int kChainThreads = 256, kChainWarps = kChainThreads / 32,
+              kChainRows = ChainLayout::kRows;
 
 template <class T>
 using ChainTile =
     SharedTile<T, ChainLayout::kRows, ChainLayout::kRowBytes / int(sizeof(T)), kVec<T>>;
 template <class T> inline constexpr int kChainDepth = ChainLayout::kRowBytes / int(sizeof(T));
 template <class T> struct ChainShared {
-  SharedTile<float, kHeadRows, kHeadClasses, 4> z;
+  SharedTile<float, kChainRows, kHeadClasses, 4> z;
   ChainTile<T> first;  // and as many behind it as the layout says
 };
 static_assert(sizeof(ChainShared<bf16>) == ChainLayout::kLogitBytes + ChainLayout::kTileBytes &&
@@ -30,9 +35,9 @@ template <class T> class InTiles {
         begin_(keep_shared(tiles) + begin * kBytes),
         across_((columns + kChainDepth<T> - 1) / kChainDepth<T>) {}
   SINTER_DEVICE_FN int across() const { return across_; }
-  // The one with element (r, c), which is its (r % kHeadRows, c % kChainDepth).
+  // The one with element (r, c), which is its (r % kChainRows, c % kChainDepth).
   SINTER_DEVICE_FN ChainTile<T>& with(int r, int c) const {
-    return shared_at(tiles_, begin_ + (r / kHeadRows * across_ + c / kChainDepth<T>)*kBytes);
+    return shared_at(tiles_, begin_ + (r / kChainRows * across_ + c / kChainDepth<T>)*kBytes);
   }
 
  private:
@@ -41,32 +46,99 @@ template <class T> class InTiles {
   int begin_, across_;
 };
 
+template <class T> struct LossOperands {
+  using V = compute_t<T>;
+  Bias<T> bias;
+  In<int32_t> labels;
+  In<V> grad_output;
+  int64_t grad_output_step;
+  int classes;
+  Target<V> target;
+  Out<V> loss;
+  Out<T> dz;
+  uint32_t* faults;
+};
+
+// The loss of 16 rows from `first` on, of which `rows` exist. A thread has of row thread / 16 the
+// classes thread % 16, + 16, ..; kC is C padded to 16 or 64. What it reads beside the logits is on
+// its way from the beginning.
+template <class T, int kC> class LossOfRows {
+  using V = compute_t<T>;
+  using Row = WarpRow<V, kC / 16, 16>;
+
+ public:
+  using Logits = typename Row::Values;
+  SINTER_DEVICE_FN LossOfRows(const LossOperands<T>& x, int64_t first, int64_t rows)
+      : x_(x),
+        row_{first + thread_x() / 16, x.classes},
+        real_(row_.row < rows),
+        label_{real_ ? x.labels[row_.row] : 0},
+        scale_{real_ ? x.grad_output[row_.row * x.grad_output_step] : V(0)} {
+    SINTER_UNROLL
+    for (int j = 0; j < kC / 16; ++j)
+      bias_.v[j] = column(j) < x.classes ? x.bias.at(column(j)) : V(0);
+  }
+  static SINTER_DEVICE_FN int column(int j) { return lane() % 16 + 16 * j; }
+
+  // Of the logits without bias. put(row of 16, column, dz), zeros in columns that are no class.
+  template <class Put> SINTER_DEVICE_FN void operator()(Logits& z, const Put& put) {
+    const int r = thread_x() / 16;
+    row_.each([&](auto i) { z.v[i.j] = z.v[i.j] + bias_.v[i.j]; });
+    const bool good = row_.check_label(label_, x_.faults);
+    SINTER_UNROLL
+    for (int j = 0; j < kC / 16; ++j) put(r, column(j), T(0.0f));
+    cross_entropy(
+        row_, z, label_, x_.target, true, scale_,
+        [&](V loss) {
+          row_.once([&](auto, int64_t at) {
+            if (real_) x_.loss.put(at, good ? loss : V(NAN));
+          });
+        },
+        [&](const auto& dz) {
+          row_.each([&](auto i) {
+            const T v = T(dz(i));
+            put(r, i.c, v);
+            if (real_) x_.dz.put(row_.row * row_.cols + i.c, v);
+          });
+        });
+  }
+
+ private:
+  const LossOperands<T>& x_;
+  Row row_;
+  bool real_;
+  RowNumber<int> label_;
+  RowNumber<V> scale_;
+  Logits bias_;
+};
+
 template <class T> struct ChainLayer {
   ProductSide<T> weight;
   Bias<T> bias{Tensor()};
-  int weight_at = 0, rows_at = 0;  // of the weight and of the layer's input, the first tile
-  Columns<T, Out<T>> rows, grad;   // its input, if another layer made it; the gradient of that
+  // Of the weight, of the layer's input, and of what its activation saved: the first tile.
+  int weight_at = 0, rows_at = 0, saved_at = 0;
+  Columns<T, Out<T>> rows, grad;  // its input, if another layer made it; the gradient of that
 };
 template <class T> struct RowChain {
-  ProductSide<T> x;
+  ProductSide<T> x, saved;  // saved: nothing, unless the activation that gave x reads its operand
   LossOperands<T> loss;
   int layers, dz_at;
-  bool of_relu;
+  Act act;
+  bool of_act;
   ChainLayer<T> layer[kChainLayers];
 };
-
 // Rows from `first` on, whole tiles of them, on their way to shared memory; zeros where there are
 // none. kWhole: no chunk of 16 bytes is there in part.
 template <bool kWhole, class T>
 SINTER_DEVICE_FN void bring(
     const ProductSide<T>& side, int64_t first, int rows, const InTiles<T>& to) {
-  constexpr int kOfRow = kChainDepth<T> / kVec<T>, kOfTile = kHeadRows * kOfRow,
-                kAtOnce = kHeadThreads / kOfTile;
-  const int tiles = (rows + kHeadRows - 1) / kHeadRows * to.across(),
+  constexpr int kOfRow = kChainDepth<T> / kVec<T>, kOfTile = kChainRows * kOfRow,
+                kAtOnce = kChainThreads / kOfTile;
+  const int tiles = (rows + kChainRows - 1) / kChainRows * to.across(),
             r = thread_x() % kOfTile / kOfRow, c = thread_x() % kOfRow * kVec<T>;
   SINTER_NO_UNROLL
   for (int t = thread_x() / kOfTile; t < tiles; t += kAtOnce) {
-    const int row = t / to.across() * kHeadRows, column = t % to.across() * kChainDepth<T>;
+    const int row = t / to.across() * kChainRows, column = t % to.across() * kChainDepth<T>;
     const auto chunk = side.chunk(true, first + row + r, column + c);
     auto& tile = to.with(row, column);
     if constexpr (kWhole) {
@@ -83,7 +155,7 @@ SINTER_DEVICE_FN void send(
     const InTiles<T>& from, const Columns<T, Out<T>>& to, int64_t first, int64_t rows) {
   const int columns = static_cast<int>(to.cols), groups = (columns + kGroup - 1) / kGroup;
   SINTER_NO_UNROLL
-  for (int e = thread_x(); e < kHeadRows * groups; e += kHeadThreads) {
+  for (int e = thread_x(); e < kChainRows * groups; e += kChainThreads) {
     const int r = e / groups, c = e % groups * kGroup;
     if (first + r >= rows) break;
     T v[kGroup];
@@ -96,6 +168,40 @@ SINTER_DEVICE_FN void send(
   }
 }
 
+// 16 rows from `row` on, columns k.., of a tile whose columns are terms of the sums: one fragment
+// of A, or two of B side by side.
+template <bool kIsA, class T, class Tile>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments_of_rows(const Tile& tile, int row, int k) {
+  const int quarter = lane() / 8;
+  auto f =
+      ldmatrix_x4(tile, row + outer_of<kIsA>(quarter) + lane() % 8, k + k_of<kIsA, T>(quarter));
+  round_for_mma<kIsA, T>(f);
+  return f;
+}
+// 16 columns from `column` on of a tile whose rows, k.., are terms of the sums: two fragments of B.
+template <class T, class Tile>
+SINTER_DEVICE_FN Vec<uint32_t, 4> fragments_of_columns(const Tile& tile, int k, int column) {
+  const int quarter = lane() / 8;
+  Vec<uint32_t, 4> f;
+  if constexpr (std::is_same_v<T, bf16>) {
+    f = ldmatrix_x4_trans(
+        tile, k + k_of<false, T>(quarter) + lane() % 8, column + outer_of<false>(quarter));
+  } else {
+    SINTER_UNROLL
+    for (int q = 0; q < 4; ++q)
+      f.v[q] = math::to_bits(
+          tile(k + k_of<false, T>(q) + lane() % 4, column + outer_of<false>(q) + lane() / 4));
+    round_for_mma<false, T>(f);
+  }
+  return f;
+}
+template <class T>
+SINTER_DEVICE_FN void mma_twice(
+    Vec<float, 4> (&sums)[2], const Vec<uint32_t, 4>& a, const Vec<uint32_t, 4>& b) {
+  mma_of<T>(sums[0], a, Vec<uint32_t, 2>{{b.v[0], b.v[1]}});
+  mma_of<T>(sums[1], a, Vec<uint32_t, 2>{{b.v[2], b.v[3]}});
+}
+
 // Walks along the terms of the sums of a product of 16 rows, kStep at a time, tile by tile: f(tile
 // of a, the column there, tile of b, the column or row there). Terms are the columns of a and of
 // b's rows n.. (kForward, a W^T), or the columns of a and b's rows, of which the columns n.. are
@@ -103,7 +209,7 @@ SINTER_DEVICE_FN void send(
 template <bool kForward, int kStep, class T, class F>
 SINTER_DEVICE_FN void for_terms(
     const InTiles<T>& a, const InTiles<T>& b, int n, int terms, const F& f) {
-  constexpr int kOfTile = kForward ? kChainDepth<T> : kHeadRows;
+  constexpr int kOfTile = kForward ? kChainDepth<T> : kChainRows;
   SINTER_NO_UNROLL
   for (int t = 0; t < terms; t += kOfTile) {
     const auto& rows = a.with(0, t);
@@ -124,9 +230,9 @@ struct FfmaChain {
   template <int kRowsOf, bool kForward, class Load, class Use>
   static SINTER_DEVICE_FN void product(const InTiles<float>& a, const InTiles<float>& b,
       int columns, int terms, const Load& load, const Use& use) {
-    constexpr int kOfWarp = 2 * kRowsOf, kShares = kHeadRows / kOfWarp, kAtOnce = kVec<float>;
+    constexpr int kOfWarp = 2 * kRowsOf, kShares = kChainRows / kOfWarp, kAtOnce = kVec<float>;
     SINTER_NO_UNROLL
-    for (int t = warp(); t < (columns + 15) / 16 * kShares; t += kHeadWarps) {
+    for (int t = warp(); t < (columns + 15) / 16 * kShares; t += kChainWarps) {
       const int n = t / kShares * 16, mine = lane() % 16, c = n + mine,
                 first = t % kShares * kOfWarp + lane() / 16 * kRowsOf;
       const Vec<float, 1> loaded{{load(c)}};
@@ -157,7 +263,7 @@ template <class T> struct MmaChain {
   static SINTER_DEVICE_FN void product(const InTiles<T>& a, const InTiles<T>& b, int columns,
       int terms, const Load& load, const Use& use) {
     SINTER_NO_UNROLL
-    for (int n = warp() * 16; n < columns; n += kHeadWarps * 16) {
+    for (int n = warp() * 16; n < columns; n += kChainWarps * 16) {
       // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane
       // % 4.
       const int r = lane() / 4, c = n + lane() % 4 * 2;
@@ -181,7 +287,7 @@ template <class T> struct MmaChain {
   }
 };
 
-template <class Core, bool kWhole, int kC, class T>
+template <class Core, int kC, bool kWhole, bool kIsRelu, class T>
 SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
   constexpr int kDepth = kChainDepth<T>;
   auto& s = shared<ChainShared<T>>();
@@ -189,16 +295,22 @@ SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
   const auto outs = [&](int l) { return static_cast<int>(x.layer[l].weight.outer); };
   const auto weight = [&](int l) { return InTiles<T>(s.first, x.layer[l].weight_at, ins(l)); };
   const auto rows_of = [&](int l) { return InTiles<T>(s.first, x.layer[l].rows_at, ins(l)); };
+  // The same where it is ReLU.
+  const auto saved_of = [&](int l) {
+    return InTiles<T>(s.first, kIsRelu ? x.layer[l].rows_at : x.layer[l].saved_at, ins(l));
+  };
   const auto bring_weight = [&](int l) { bring<kWhole>(x.layer[l].weight, 0, outs(l), weight(l)); };
+  const Act act = kIsRelu ? Act::relu : x.act;  // ReLU is compiled, others are looked up
   const int last = x.layers - 1;
   const InTiles<T> dz(s.first, x.dz_at, x.loss.classes);
   const int64_t rows = x.x.outer;
   bring_weight(0);
   SINTER_NO_UNROLL
-  for (int64_t first = block_x() * kHeadRows; first < rows; first += grid_x() * kHeadRows) {
-    bring<kWhole>(x.x, first, kHeadRows, rows_of(0));
+  for (int64_t first = block_x() * kChainRows; first < rows; first += grid_x() * kChainRows) {
+    bring<kWhole>(x.x, first, kChainRows, rows_of(0));
+    if (!kIsRelu && x.saved.data) bring<kWhole>(x.saved, first, kChainRows, saved_of(0));
     cp_async_commit();
-    if (first == block_x() * kHeadRows) {
+    if (first == block_x() * kChainRows) {
       SINTER_NO_UNROLL
       for (int l = 1; l <= last; ++l) bring_weight(l);
     }
@@ -210,16 +322,21 @@ SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
 
     SINTER_NO_UNROLL
     for (int l = 0; l < last; ++l) {
-      const InTiles<T> y = rows_of(l + 1);
+      const InTiles<T> y = rows_of(l + 1), saved = saved_of(l + 1);
       const int width = outs(l);
       Core::template product<8, true>(
           rows_of(l), weight(l), width, ins(l),
           [&](int c) { return c < width ? x.layer[l].bias.at(c) : 0.0f; },
           [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>& bias) {
-            Vec<T, N> v;  // zeros behind the last column, even of a row with an infinity
-            SINTER_UNROLL
-            for (int q = 0; q < N; ++q)
-              v[q] = c + q < width ? T(pointwise::Relu{}.forward(sums[q] + bias[q])) : T(0.0f);
+            Vec<T, N> v, z;  // zeros behind the last column, even of a row with an infinity
+            visit_act(act, [&](const auto& op) {
+              SINTER_UNROLL
+              for (int q = 0; q < N; ++q) {
+                v[q] = c + q < width ? T(op.forward(sums[q] + bias[q])) : T(0.0f);
+                z[q] = T(sums[q] + bias[q]);
+              }
+            });
+            if (!kIsRelu) saved.with(0, c).store_vec(r, c % kDepth, z);
             y.with(0, c).store_vec(r, c % kDepth, v);
           });
       cp_async_wait<0>();
@@ -246,18 +363,21 @@ SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
 
     SINTER_NO_UNROLL
     for (int l = last; l >= 0 && x.layer[l].grad; --l) {
-      const InTiles<T> y = rows_of(l);
+      const InTiles<T> y = rows_of(l), saved = saved_of(l);
       const int width = ins(l);
-      const bool masked = l > 0 || x.of_relu;
+      const bool has_act = l > 0 || x.of_act;
       Core::template product<8, false>(
           l == last ? dz : rows_of(l + 1), weight(l), width, outs(l), [](int) { return 0.0f; },
           [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
-            auto& tile = y.with(0, c);
-            Vec<T, N> v = tile.template load_vec<N>(r, c % kDepth);
-            SINTER_UNROLL
-            for (int q = 0; q < N; ++q)
-              v[q] = T(masked ? pointwise::Relu{}.grad(sums[q], float(v[q])) : sums[q]);
-            tile.store_vec(r, c % kDepth, v);
+            Vec<T, N> v = saved.with(0, c).template load_vec<N>(r, c % kDepth);
+            visit_act(act, [&](const auto& op) {
+              SINTER_UNROLL
+              for (int q = 0; q < N; ++q) {
+                const float dy = has_act ? op.grad(sums[q], float(v[q])) : sums[q];
+                v[q] = kIsRelu || c + q < width ? T(dy) : T(0.0f);
+              }
+            });
+            y.with(0, c).store_vec(r, c % kDepth, v);
           });
       block_sync();
       send<kWhole>(y, x.layer[l].grad, first, rows);
@@ -266,15 +386,15 @@ SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
   }
 }
 
-template <int kC, bool kWhole>
-SINTER_KERNEL_BOUNDS(kHeadThreads, 2)
+template <int kC, bool kWhole, bool kIsRelu>
+SINTER_KERNEL_BOUNDS(kChainThreads, 2)
 row_chain_ffma_16(RowChain<float> x) {
-  rows_through_chain<FfmaChain, kWhole, kC>(x);
+  rows_through_chain<FfmaChain, kC, kWhole, kIsRelu>(x);
 }
-template <class T, int kC, bool kWhole>
-SINTER_KERNEL_BOUNDS(kHeadThreads, 2)
+template <class T, int kC, bool kWhole, bool kIsRelu>
+SINTER_KERNEL_BOUNDS(kChainThreads, 2)
 row_chain_mma_16(RowChain<T> x) {
-  rows_through_chain<MmaChain<T>, kWhole, kC>(x);
+  rows_through_chain<MmaChain<T>, kC, kWhole, kIsRelu>(x);
 }
 
 void row_chain(const Call& call) {
@@ -283,14 +403,19 @@ void row_chain(const Call& call) {
   const int last = static_cast<int>(widths.size()) - 2;
   if (call.in[0].size(0) == 0) return;
   const auto run = [&]<class T>(T) {
-    const ChainLayout layout(widths, dtype_of<T>);
+    const ChainLayout layout(widths, dtype_of<T>, attrs);
     const auto operand = [&](int l, int which) {
-      return optional_input(call.in, 3 + 2 * l + which);
+      return optional_input(call.in, 4 + 2 * l + which);
     };
-    RowChain<T> x{product_side<T>(call.in[0], false),
-        {operand(last, 0), operand(last, 1), call.in[1], call.in[2], attrs.label_smoothing,
-            call.out[0], call.out[1]},
-        last + 1, layout.rows[last + 1], attrs.of_relu, {}};
+    const Tensor& grad_output = call.in[2];
+    const int64_t classes = widths.back();
+    RowChain<T> x{product_side<T>(call.in[0], false), {},
+        {Bias<T>(operand(last, 1)), in<int32_t>(call.in[1]), in<float>(grad_output),
+            grad_output.strides()[0], static_cast<int>(classes),
+            Target<float>(attrs.label_smoothing, classes), out<float>(call.out[0]),
+            out<T>(call.out[1]), fault_flag()},
+        last + 1, layout.rows[last + 1], attrs.act, attrs.of_act, {}};
+    if (layout.saved[0] != layout.rows[0]) x.saved = product_side<T>(call.in[3], false);
     bool whole = lies<Layout::along_k>(x.x);
     for (int l = 0; l <= last; ++l) {
       ChainLayer<T>& layer = x.layer[l];
@@ -298,25 +423,28 @@ void row_chain(const Call& call) {
       layer.bias = Bias<T>(operand(l, 1));
       layer.weight_at = layout.weight[l];
       layer.rows_at = layout.rows[l];
+      layer.saved_at = layout.saved[l];
       // Results: losses, dlogits, rows 1.. to last, gradients of rows last .. to 1, and of x.
       if (l > 0) layer.rows = columns_out<T>(call.out[1 + l]);
       if (l > 0 || attrs.input_grad) layer.grad = columns_out<T>(call.out[2 + 2 * last - l]);
       whole = whole && lies<Layout::along_k>(layer.weight) && (l == 0 || layer.rows.vec) &&
               (!layer.grad || layer.grad.vec);
     }
-    const auto launch_for = [&]<int kC, bool kWhole> {
+    const auto launch_for = [&]<int kC, bool kWhole, bool kIsRelu> {
       const int64_t at_once = shared_memory_limit(kDevice) / layout.bytes() > 1 ? 2 : 1;
-      const Grid grid{std::min(blocks_for(x.x.outer, kHeadRows), at_once * multiprocessors())};
+      const Grid grid{std::min(blocks_for(x.x.outer, kChainRows), at_once * multiprocessors())};
       if (on_tensor_cores<T>())
-        return launch<row_chain_mma_16<T, kC, kWhole>>(grid, kHeadThreads, layout.bytes(), x);
+        return launch<row_chain_mma_16<T, kC, kWhole, kIsRelu>>(
+            grid, kChainThreads, layout.bytes(), x);
       if constexpr (kHasFfma<T>)
-        launch<row_chain_ffma_16<kC, kWhole>>(grid, kHeadThreads, layout.bytes(), x);
+        launch<row_chain_ffma_16<kC, kWhole, kIsRelu>>(grid, kChainThreads, layout.bytes(), x);
     };
-    const bool few = x.loss.classes <= 16;
-    if (few && whole) return launch_for.template operator()<16, true>();
-    if (few) return launch_for.template operator()<16, false>();
-    if (whole) return launch_for.template operator()<64, true>();
-    launch_for.template operator()<64, false>();
+    if (attrs.act != Act::relu) return launch_for.template operator()<64, false, false>();
+    const bool few = classes <= 16;
+    if (few && whole) return launch_for.template operator()<16, true, true>();
+    if (few) return launch_for.template operator()<16, false, true>();
+    if (whole) return launch_for.template operator()<64, true, true>();
+    launch_for.template operator()<64, false, true>();
   };
   if (call.in[0].dtype() == DType::bf16) return run(bf16{});
   run(float{});

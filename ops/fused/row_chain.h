@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "ops/fused/fused.h"
+#include "ops/fused/activation.h"
 
 namespace sinter {
 
@@ -13,11 +13,14 @@ namespace sinter {
 struct ChainLayout {
   static constexpr int kRows = 16, kRowBytes = 128, kTileBytes = kRows * (kRowBytes + 16),
                        kLogitBytes = kRows * (int(kHeadClasses) + 4) * 4;
-  int weight[kChainLayers], rows[kChainLayers + 1];  // the first tile of each; the last rows are dz
+  // The first tile of each weight and of each layer's input; the last rows are dz. And of what the
+  // activation that gave a layer's input saved: that input itself, if it reads no other.
+  int weight[kChainLayers], rows[kChainLayers + 1], saved[kChainLayers];
   int tiles = 0;
 
   // widths: of the chain's input and of each layer's result.
-  ChainLayout(std::span<const int64_t> widths, DType dtype) {
+  ChainLayout(std::span<const int64_t> widths, DType dtype, const RowChainAttrs& attrs) {
+    const bool of_inputs = act_saves(attrs.act) == pointwise::Saves::inputs;
     const auto take = [&](int64_t outer, int64_t inner) {
       const int64_t columns = kRowBytes / int64_t(size_of(dtype));
       const int first = tiles;
@@ -25,7 +28,10 @@ struct ChainLayout {
       return first;
     };
     for (size_t l = 0; l < widths.size(); ++l) rows[l] = take(kRows, widths[l]);
-    for (size_t l = 0; l + 1 < widths.size(); ++l) weight[l] = take(widths[l + 1], widths[l]);
+    for (size_t l = 0; l + 1 < widths.size(); ++l) {
+      weight[l] = take(widths[l + 1], widths[l]);
+      saved[l] = of_inputs && (l > 0 || attrs.of_act) ? take(kRows, widths[l]) : rows[l];
+    }
   }
   size_t bytes() const { return size_t(kLogitBytes) + size_t(tiles) * kTileBytes; }
 };

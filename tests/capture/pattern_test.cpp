@@ -104,11 +104,11 @@ TEST(Pattern, AnotherTypeIsANearMiss) {
   const Tensor z = linear_to(x, w, {}, DType::bf16);
   const Tensors loss = apply(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{.low = true});
   const Tensor dx = matmul(loss[1], w);
-  const Rewriter r = fused(recording.finish({loss[0], loss[1], dx}, {}), kClassifierHeadOp);
+  const Rewriter r = fused(recording.finish({loss[0], loss[1], dx}, {}), kRowChainOp);
   EXPECT_EQ(r.graph.nodes.size(), 3u);
   ASSERT_EQ(r.misses.size(), 1u);
-  EXPECT_EQ(r.misses[0].obstacle.why,
-      "linear gives bf16[2, 4] simt, classifier_head makes f32[2, 4] simt");
+  EXPECT_EQ(
+      r.misses[0].obstacle.why, "linear gives bf16[2, 4] simt, row_chain makes f32[2, 4] simt");
   EXPECT_EQ(r.misses[0].obstacle.remedy, "make %4 f32[2, 4]");
 }
 

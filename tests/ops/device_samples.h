@@ -114,8 +114,7 @@ inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
 }
 
 inline bool takes(const OpDef& op, DType dtype) {
-  if (dtype == DType::f64)
-    return &op != &kGatherBatchOp && &op != &kClassifierHeadOp && &op != &kRowChainOp;
+  if (dtype == DType::f64) return &op != &kGatherBatchOp && &op != &kRowChainOp;
   return dtype != DType::bf16 || !optimizer_of(op);
 }
 // Fresh copies on the CPU, f64 converted.

@@ -3,13 +3,11 @@
 #define SINTER_COUNT_ACCESSES
 #include <gtest/gtest.h>
 
-#include "ops/fused/classifier_head.cu"
 #include "ops/fused/clip_norm.cu"
 #include "ops/fused/gated_linear.cu"
 #include "ops/fused/pointwise_chain.cu"
 #include "ops/fused/row_chain.cu"
 #include "ops/fused/softmax_xent.cu"
-#include "ops/fused/weight_bias_grad.cu"
 #include "ops/fused/weight_grad_update.cu"
 #include "ops/optim/update.cu"
 #include "ops/product/linear.cu"
@@ -90,15 +88,19 @@ TEST(FusedCountsSimt, SectorsOfRows) {
         {.read = 1});
     for (const DType type : {DType::f32, DType::bf16}) {
       const Tensor h = values({b, 256}, type), w = values({16, 256}, type);
-      const Tensor saved = values({b, 256}, type);  // of its own, so that it is read once, too
-      expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias, saved},
-          HeadAttrs{Act::relu}, {.read = 1});
-      expect_cost(kClassifierHeadOp, classifier_head, {h, w, labels, seed, bias},
-          HeadAttrs{Act::none, 0.1}, {.read = 1});
-      const Tensors chain{values({b, 64}, type), labels, seed, values({128, 64}, type),
+      for (const bool of_act : {false, true})
+        expect_cost(kRowChainOp, row_chain, {h, labels, seed, {}, w, bias},
+            RowChainAttrs{.label_smoothing = 0.1, .input_grad = true, .of_act = of_act},
+            {.read = 1});
+      const Tensor saved = values({b, 64}, type);
+      const Tensors chain{values({b, 64}, type), labels, seed, saved, values({128, 64}, type),
           values({128}), values({64, 128}, type), values({64}), values({16, 64}, type), bias};
-      for (const RowChainAttrs& attrs : {RowChainAttrs{}, {.input_grad = true, .of_relu = true}})
-        expect_cost(kRowChainOp, row_chain, chain, attrs, {.read = 1});
+      Tensors without = chain;
+      without[3] = {};
+      for (const RowChainAttrs& attrs : {RowChainAttrs{}, {.input_grad = true, .of_act = true}})
+        expect_cost(kRowChainOp, row_chain, without, attrs, {.read = 1});
+      expect_cost(kRowChainOp, row_chain, chain,
+          RowChainAttrs{.act = Act::gelu, .input_grad = true, .of_act = true}, {.read = 1});
     }
   }
 }

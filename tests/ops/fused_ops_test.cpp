@@ -16,6 +16,9 @@
 #include "tests/test_util.h"
 
 namespace sinter {
+
+std::vector<Sample> row_chain_samples_of_activations();  // samples/row_chain.cpp
+
 namespace {
 
 // Fresh operands of a sample in another type; floating f64 operands change, bf16 copies, indices,
@@ -123,8 +126,8 @@ TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
     ~Tf32() { set_allow_tf32(false); }
   } allowed;
   for (const OpDef* op : {&kLinearActOp, &kInputGradActOp, &kWeightBiasGradOp, &kWeightGradUpdateOp,
-           &kClassifierHeadOp, &kRowChainOp, &kMergeLinearOp, &kConvActOp, &kConvActPoolOp,
-           &kConvNormActOp, &kConvActBackwardOp, &kConvActPoolBackwardOp}) {
+           &kRowChainOp, &kMergeLinearOp, &kConvActOp, &kConvActPoolOp, &kConvNormActOp,
+           &kConvActBackwardOp, &kConvActPoolBackwardOp}) {
     for (const Sample& sample : samples_of(*op)) {
       if (sample.bad) continue;
       SCOPED_TRACE(cat(op->text(), ", ", sample.what));
@@ -132,6 +135,15 @@ TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
       ASSERT_NO_THROW(compare(*op, sample, DType::f32, kSimt));
       for (const LaunchShape& launch : log.launches())
         EXPECT_EQ(launch.kernel.find("_ffma_"), std::string::npos) << launch.kernel;
+    }
+  }
+}
+
+TEST(FusedOpsSimt, AChainOfRowsHasAnyActivation) {
+  for (const Sample& sample : row_chain_samples_of_activations()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(cat(sample.what, ", ", name_of(dtype)));
+      ASSERT_NO_THROW(compare(kRowChainOp, sample, dtype, kSimt));
     }
   }
 }

@@ -74,18 +74,18 @@ TEST(Reference, CountsTheFlopsOfAllItsOps) {
   };
   EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{}), 9 * 20 + 3 * 4);
   EXPECT_EQ(flops(kSoftmaxXentOp, {z, labels, seed}, SoftmaxXentAttrs{0.1}), 10 * 20 + 5 * 4);
-  EXPECT_EQ(flops(kClassifierHeadOp, {h, w, labels, seed, b, h}, HeadAttrs{Act::relu}),
-      2 * (2 * 20 * 6) + 20 + 9 * 20 + 3 * 4 + 24);
+  const RowChainAttrs of_relu{.input_grad = true, .of_act = true};
+  const int64_t head = flops(kRowChainOp, {h, labels, seed, {}, w, b}, of_relu);
+  EXPECT_EQ(head, 2 * (2 * 20 * 6) + 20 + 9 * 20 + 3 * 4 + 24);
   // The head's without the layer before it: that, and its dX.
   const Tensor x = Tensor::meta({4, 3}), w0 = Tensor::meta({6, 3}), b0 = Tensor::meta({6});
   const auto chain = [&](const RowChainAttrs& attrs) {
-    return flops(kRowChainOp, {x, labels, seed, w0, b0, w, b}, attrs) -
-           flops(kClassifierHeadOp, {h, w, labels, seed, b, h}, HeadAttrs{Act::relu});
+    return flops(kRowChainOp, {x, labels, seed, {}, w0, b0, w, b}, attrs) - head;
   };
   const int64_t layer = 2 * 4 * 6 * 3, act = 24 + 24;
   EXPECT_EQ(chain({}), layer + act);
   EXPECT_EQ(chain({.input_grad = true}), 2 * layer + act);
-  EXPECT_EQ(chain({.input_grad = true, .of_relu = true}), 2 * layer + act + 12);
+  EXPECT_EQ(chain(of_relu), 2 * layer + act + 12);
   EXPECT_EQ(flops(kWeightBiasGradOp, {z, h}, {}), 2 * 4 * 5 * 6 + 20);
 }
 
@@ -102,14 +102,12 @@ TEST(Reference, ItsErrorsAndTheKernelsLimitNameTheFusedOp) {
   const Tensor h = Tensor::zeros({4, 6}), w = Tensor::zeros({65, 6}), seed = Tensor::zeros({4}),
                labels = Tensor::zeros({4}, DType::i32);
   test::expect_error(Error::Kind::shape,
-      {"classifier_head: operands do not fit: f32[4, 6] cpu, ", "; linear: input features differ"},
-      [&] {
-        kClassifierHeadOp.results(
-            Tensors{h, Tensor::zeros({65, 7}), labels, seed}, HeadAttrs{.act = Act::none});
+      {"row_chain: operands do not fit: f32[4, 6] cpu, ", "; linear: input features differ"}, [&] {
+        kRowChainOp.results(Tensors{h, labels, seed, {}, Tensor::zeros({65, 7})}, RowChainAttrs{});
       });
   test::expect_error(
-      Error::Kind::shape, {"classifier_head: ", "; there are 65 classes; at most 64 classes"}, [&] {
-        kClassifierHeadOp.results(Tensors{h, w, labels, seed}, HeadAttrs{.act = Act::none});
+      Error::Kind::shape, {"row_chain: ", "; there are 65 classes; at most 64 classes"}, [&] {
+        kRowChainOp.results(Tensors{h, labels, seed, {}, w}, RowChainAttrs{});
       });
   const Tensor large = Tensor::zeros({600, 6}), last = Tensor::zeros({10, 600});
   test::expect_error(Error::Kind::shape,
@@ -118,12 +116,12 @@ TEST(Reference, ItsErrorsAndTheKernelsLimitNameTheFusedOp) {
           "at most 232448 bytes"},
       [&] {
         kRowChainOp.results(
-            Tensors{h, labels, seed, large, {}, Tensor::zeros({600, 600}), {}, last},
+            Tensors{h, labels, seed, {}, large, {}, Tensor::zeros({600, 600}), {}, last},
             RowChainAttrs{});
       });
   test::expect_error(Error::Kind::shape,
-      {"row_chain: 4 inputs given; it takes 3, and weight and bias of 2 to 4 layers"}, [&] {
-        kRowChainOp.results(Tensors{h, labels, seed, w}, RowChainAttrs{});
+      {"row_chain: 4 inputs given; it takes 4, and weight and bias of 1 to 4 layers"}, [&] {
+        kRowChainOp.results(Tensors{h, labels, seed, {}}, RowChainAttrs{});
       });
 }
 

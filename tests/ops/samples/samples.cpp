@@ -31,7 +31,7 @@ static bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kLayerNormBackwardOp || &op == &kBatchNorm2dBackwardOp) return i >= 3;
   if (&op == &kLayerNormWeightGradOp || &op == &kBatchNorm2dWeightGradOp) return i >= 2;
   return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
-         (&op == &kClassifierHeadOp && i == 3) || (&op == &kRowChainOp && i == 2);
+         (&op == &kRowChainOp && i == 2);
 }
 
 DType operand_type(const OpDef& op, size_t i, size_t n, DType dtype) {
