@@ -22,7 +22,7 @@ void host_copy(void* to, const void* from, Device device, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-constexpr size_t kTicketBytes = 256;  // 64 counters; libraries want the memory behind on 256
+constexpr size_t kTicketBytes = 1024;  // 256 counters
 
 // The emulator has a stream per thread.
 void* scratch_of_thread(Device device, size_t bytes) {

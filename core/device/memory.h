@@ -28,7 +28,7 @@ void synchronize(Device device);
 // Every thread, and every branch of a captured graph, is a stream with memory of its own, which
 // stays where it is; two kernels of one stream never run side by side.
 struct Scratch {
-  uint32_t* ticket;  // the first of 64
+  uint32_t* ticket;  // the first of 256
   void* memory;
 };
 Scratch scratch(Device device, size_t bytes);

@@ -1,8 +1,11 @@
-// weight_grad_update: of one or more layers, dW = dy^T x and db = sum_b dy applied by the
-// optimizer's formula as they are made; no gradient in memory. In place. Reads dy[B, O], x[B, I]
-// and the parameters with their state once, writes parameters, state and bf16 copies.
+// weight_bias_grad: dW[O, I] = dy[B, O]^T x[B, I] and db[O] = sum_b dy[b, o], both read from one
+// pass over dy. f32 from bf16 operands. weight_grad_update: of one or more layers, dW = dy^T x and
+// db = sum_b dy applied by the optimizer's formula as they are made; no gradient in memory. In
+// place. Reads dy[B, O], x[B, I] and the parameters with their state once, writes parameters, state
+// and bf16 copies.
 #include "ops/fused/reference.h"
 #include "ops/kernels.h"
+#include "ops/ops.h"
 #include "ops/optim/update.h"
 #include "ops/product/cpu_product.h"
 #include "ops/product/matrix_view.h"
@@ -11,6 +14,27 @@
 // B batch, I in, O out
 namespace sinter {
 namespace {
+
+void weight_bias_grad_cpu(const Call& call) {
+  const Tensor &dy = call.in[0], &dw = call.out[0], &db = call.out[1];
+  const int64_t batch = dy.size(0), outs = dy.size(1);
+  multiply(MatrixView(dy), true, MatrixView(call.in[1]), false, Tensor(), dw.dtype(), dw.raw());
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    column_sums<V>(dy.data<T>(), batch, outs, outs, db.data<V>());
+  });
+}
+
+Tensors weight_bias_grad_reference(Operands in, const Attrs&) {
+  return {matmul_as(in[0], in[1], true, false, wide(in[0].dtype()), Role::wgrad),
+      sum_rows(in[0], Role::bgrad)};
+}
+
+std::vector<Form> weight_bias_grad_forms() {
+  return {{{Tensor::meta({2, 4}), Tensor::meta({2, 3})}, {}}};
+}
+
+// ---- weight_grad_update
 
 enum LayerOperand : size_t {
   kDy,
@@ -21,13 +45,11 @@ enum LayerOperand : size_t {
 
 size_t layers_in(Operands in) { return in.size() / kLayerOperands; }
 Operands layer_at(Operands in, size_t l) { return in.subspan(l * kLayerOperands, kLayerOperands); }
-UpdateGroup weight_of(Operands layer) {
-  return {layer[kWeight], {}, layer[kWeight + 1], layer[kWeight + 2], layer[kWeight + 3],
-      layer[kWeight + 4]};
+UpdateGroup group_at(Operands layer, size_t first) {
+  return {layer[first], {}, layer[first + 1], layer[first + 2], layer[first + 3], layer[first + 4]};
 }
-UpdateGroup bias_of(Operands layer) {
-  return {layer[kBias], {}, layer[kBias + 1], layer[kBias + 2], layer[kBias + 3], layer[kBias + 4]};
-}
+UpdateGroup weight_of(Operands layer) { return group_at(layer, kWeight); }
+UpdateGroup bias_of(Operands layer) { return group_at(layer, kBias); }
 
 bool writes_of(size_t i, size_t n) {
   if (i + kStepOperands >= n) return i != n - 2;
@@ -170,6 +192,16 @@ Tensors reference(Operands in, const Attrs& attrs) {
 
 }  // namespace
 
+const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
+    .formula = "dW = dy^T x, db = sum of dy's rows, from one pass over dy",
+    .min_inputs = 2,
+    .infer = infer_of<kWeightBiasGradOp>,
+    .cost = cost_of_reference<kWeightBiasGradOp>,
+    .cpu = weight_bias_grad_cpu,
+    SINTER_KERNELS(weight_bias_grad),
+    .strided = 0b10,
+    .reference = weight_bias_grad_reference,
+    .forms = weight_bias_grad_forms};
 const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
     .formula =
         "dW = dy^T x, db = sum of dy's rows, and W, b updated by them at once: no gradient is "

@@ -1,3 +1,8 @@
+// weight_bias_grad: dW[o, i] = sum_b dy[b, o] x[b, i], db[o] = sum_b dy[b, o], both in a fixed
+// order (db tile by tile). A block owns a tile of dW; those of column tile 0 own db and sum it from
+// the tiles they have anyway. Reads dy and x once per tile that needs them; writes 4 O I + 4 O
+// bytes.
+//
 // weight_grad_update: dW[o, i] = sum_b dy[b, o] x[b, i] and db[o] = sum_b dy[b, o], in a fixed
 // order, applied by the optimizer's formula (ops/optim/optimizers.h) as they are made: no
 // gradient in memory. One launch for all layers, whose operands travel as an argument: the blocks
@@ -10,6 +15,25 @@
 #include "ops/product/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
+
+SINTER_PRODUCT_KERNELS(weight_bias_grad, Product)
+
+void weight_bias_grad(const Call& call) {
+  const Tensor &dy = call.in[0], &x = call.in[1], &dw = call.out[0], &db = call.out[1];
+  if (db.numel() == 0) return;
+  const auto own = [&] {
+    visit_float(dy.dtype(), [&]<class T>(T) {
+      using V = compute_t<T>;
+      // dy may have as many columns as there are classes.
+      launch_weight_bias_grad<Layout::ragged_outer, Layout::along_outer>(
+          Product<T>{product_side<T>(dy, true), product_side<T>(x, true)},
+          StoreGrads<T>{columns_out<V>(dw), out<V>(db)});
+    });
+  };
+  if (dw.numel() == 0) return own();  // db alone
+  by_library_or(
+      own, dy, true, x, false, Tensor(), dw, GemmEpilogue{GemmEpilogue::bias_grad, db.raw()});
+}
 
 template <class V> struct UpdatedParameters {
   Columns<V, InOut<V>> weight, state1, state2;
@@ -154,12 +178,13 @@ template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands l
 
 // The list of blocks where a tile has that many rows: where each layer's begin, and how many there
 // are.
-template <int kRows, class T> Grid list_blocks(UpdatedLayers<T>& layers, bool tail) {
+template <int kRows, class T>
+Grid list_blocks(UpdatedLayers<T>& layers, bool tail, size_t shared_bytes = 0) {
   const std::span<UpdatedLayer<T>> list(layers.of, layers.count);
   int64_t blocks = 0, at = 0;
   for (const auto& layer : list) blocks += layer.product.grid(kRows).blocks();
   if (!list.empty())
-    layers.split = split_sums<kRows, kTile, compute_t<T>>(blocks, list[0].product.a.k);
+    layers.split = split_sums<kRows, compute_t<T>>(blocks, list[0].product.a.k, shared_bytes);
   blocks = 0;
   for (auto& layer : list) {
     layer.columns = static_cast<int>(layer.product.column_tiles());
@@ -182,7 +207,7 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
   if constexpr (kHasMma<T>) {
     if (on_tensor_cores<T>()) {
       constexpr size_t kBytes = sizeof(LayerShared<T, MmaTiles<T>>);
-      const Grid grid = list_blocks<kTile>(layers, attrs.tail);
+      const Grid grid = list_blocks<kTile>(layers, attrs.tail, kBytes);
       if (usual)
         return launch<weight_grad_update_mma_64x64<T, O, kRagged, kOuter>>(
             grid, kMmaThreads, kBytes, layers, step, attrs);

@@ -7,8 +7,6 @@
 //   }, x, false, weight, true, bias, y);
 #pragma once
 
-#include <optional>
-
 #include "ops/product/fast/gemm_ffma.cuh"
 #include "ops/product/fast/gemm_mma.cuh"
 
@@ -51,7 +49,7 @@ template <class V> struct SplitGrid {
 template <int kRows, class V, class Product>
 SplitGrid<V> split_grid(const Product& product, size_t shared_bytes = 0) {
   SplitGrid<V> s{.grid = product.grid(kRows), .split = {}};
-  s.split = split_sums<kRows, kTile, V>(s.grid.blocks(), product.a.k, shared_bytes);
+  s.split = split_sums<kRows, V>(s.grid.blocks(), product.a.k, shared_bytes);
   s.grid.z = s.split.shares;
   return s;
 }
@@ -96,11 +94,9 @@ SplitGrid<V> split_grid(const Product& product, size_t shared_bytes = 0) {
 // the library has none, or is not chosen; on the emulator always.
 template <class Own>
 void by_library_or(const Own& own, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b,
-    const Tensor& bias, const Tensor& c,
-    const std::optional<GemmEpilogue>& epilogue = GemmEpilogue{}) {
+    const Tensor& bias, const Tensor& c, const GemmEpilogue& epilogue = {}) {
   if constexpr (kDevice.type == Device::Type::cuda) {
-    if (epilogue && library_gemm(a, trans_a, b, trans_b, bias, c, std::cref(own), *epilogue))
-      return;
+    if (library_gemm(a, trans_a, b, trans_b, bias, c, std::cref(own), epilogue)) return;
   }
   if (c.numel() > 0) own();
 }

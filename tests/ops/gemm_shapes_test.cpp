@@ -1,5 +1,5 @@
-// Forms that the matrix products take by the size of the grid, on the emulator as a card of few or
-// many multiprocessors: large tiles, and shares of long sums.
+// Shares of long sums, which the matrix products take by the size of the grid, on the emulator as a
+// card of few or many multiprocessors.
 #include <gtest/gtest.h>
 
 #include "core/device/launch_log.h"
@@ -12,8 +12,7 @@ namespace sinter {
 namespace {
 
 using gemm_check::at, gemm_check::expect_product, gemm_check::expect_sums, gemm_check::kSimt,
-    gemm_check::layouts, gemm_check::matrix, gemm_check::matrix_of, gemm_check::Sum,
-    gemm_check::sum_of;
+    gemm_check::matrix, gemm_check::Sum, gemm_check::sum_of;
 using simt::Schedule;
 
 constexpr Schedule::Order kAllOrders[] = {Schedule::Order::forward, Schedule::Order::reversed,
@@ -43,56 +42,6 @@ void expect_same_bits(const Tensors& a, const Tensors& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i)
     EXPECT_EQ(a[i].to_vector<double>(), b[i].to_vector<double>()) << "output " << i;
-}
-
-// A sum runs over k in the same steps in tiles of every shape. One multiprocessor is worth large
-// tiles as soon as there are more than two small ones.
-template <class T> void large_and_small_tiles() {
-  for (const auto& [rows, ins, hidden] : {std::array<int64_t, 3>{65, 17, 33}, {128, 64, 64},
-           {129, 136, 65}, {127, 40, 130}, {257, 33, 33}}) {
-    for (const auto& layout : layouts(rows, ins)) {
-      if (layout.col != 1) continue;  // the small kernel's
-      SCOPED_TRACE(cat(rows, " x ", ins, " -> ", hidden, ", x in ", layout.what));
-      const Tensor x = matrix_of<T>(rows, ins, layout, 1), gate = matrix<T>(hidden, ins, 2),
-                   up = matrix<T>(hidden, ins, 3);
-      const auto run = [&](const Schedule& schedule) {
-        simt::set_schedule(schedule);
-        return only_launch_of([&] {
-          return apply(kGatedLinearOp, {x, gate, up}, GatedLinearAttrs{Act::silu, true});
-        });
-      };
-      const Ran small = run({.multiprocessors = 1000});
-      EXPECT_TRUE(small.launch.kernel.starts_with("gated_linear_mma_64x64<"));
-      for (const auto order : kAllOrders) {
-        const Ran large = run({.order = order, .seed = 7, .multiprocessors = 1});
-        EXPECT_TRUE(large.launch.kernel.starts_with("gated_linear_mma_128x128<"));
-        expect_same_bits(small.out, large.out);
-      }
-    }
-  }
-}
-TEST(SimtGemmLargeTiles, OfGatedLinearGiveTheBitsOfSmallOnes) {
-  set_allow_tf32(true);
-  large_and_small_tiles<bf16>();
-  large_and_small_tiles<float>();
-  set_allow_tf32(false);
-  simt::set_schedule({});
-}
-
-TEST(SimtGemmChoice, LargeTilesFromTheWavesOfTheGrid) {
-  const auto kernel_of = [](int64_t rows, int multiprocessors) {
-    simt::set_schedule({.multiprocessors = multiprocessors});
-    const Tensor x = matrix<bf16>(rows, 8, 1), w = matrix<bf16>(64, 8, 2);
-    return only_launch_of([&] {
-      return apply(kGatedLinearOp, {x, w, w}, GatedLinearAttrs{});
-    }).launch.kernel;
-  };
-  // 512 rows: 16 small tiles or 4 large ones, each worth two of the small ones' waves.
-  EXPECT_TRUE(kernel_of(512, 4).starts_with("gated_linear_mma_128x128<")) << "2 waves against 4";
-  EXPECT_TRUE(kernel_of(512, 5).starts_with("gated_linear_mma_128x128<")) << "2 waves against 4";
-  EXPECT_TRUE(kernel_of(512, 8).starts_with("gated_linear_mma_64x64<")) << "2 waves against 2";
-  EXPECT_TRUE(kernel_of(512, 132).starts_with("gated_linear_mma_64x64<")) << "2 waves against 1";
-  simt::set_schedule({});
 }
 
 void expect_weight_grad(const Tensor& dw, const Tensor& dy, const Tensor& x) {
@@ -133,6 +82,8 @@ TEST_P(SimtGemmShapes, SharesOfLongSumsInAFixedOrder) {
               half = static_cast<int>(2 * tiles / at_once);
     EXPECT_EQ(run(2048, few, Schedule::Order::forward).launch.grid.z, 1) << "half is busy";
     EXPECT_EQ(run(2048, half, Schedule::Order::forward).launch.grid.z, 2);
+    // Of more tiles than a card has multiprocessors' halves, too: 66 of two fit.
+    EXPECT_EQ(run(512, 132, Schedule::Order::forward, 66 * 64).launch.grid.z, at_once);
   });
 }
 

@@ -5,7 +5,6 @@
 // groups' sums are added, in a fixed order.
 #pragma once
 
-#include "ops/product/fast/gemm_split.cuh"
 #include "ops/product/fast/gemm_tiles.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
@@ -80,20 +79,12 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
   constexpr int kRows = kFfmaRows;
   constexpr int kRowsOf = kRows / 8, kColsOf = kTile / 8;  // threads of a group
   auto& s = shared<S>();
-  const int64_t row = tile.row * kRows, col = tile.col * kTile;
   const int group = thread_x() / kRows, mine = thread_x() % kRows, my_row = mine / kColsOf,
-            my_col = mine % kColsOf, mine_of_run = group * S::kShare, begin = split.first(tile);
+            my_col = mine % kColsOf, mine_of_run = group * S::kShare;
   const Place at_a = ffma_place<V, typename S::A>(along_a, my_row, mine_of_run),
               at_b = ffma_place<V, typename S::B>(along_b, my_col, mine_of_run);
   V sums[8][8] = {}, row_sum = 0;
-  TileCopy<kA, V, typename S::A, S::kThreads, A> copy_a(product.a, row);
-  TileCopy<kB, V, typename S::B, S::kThreads, B> copy_b(product.b, col);
-  const int end = split.end(tile, static_cast<int>(product.a.k)),
-            whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
-  const auto copy = [&](typename S::Stage& stage, int at) {
-    copy_stage<S::kDepth>(copy_a, copy_b, at, whole, end, stage);
-  };
-  for_each_tile<S::kStages, S::kDepth>(s.stages, begin, end, copy, [&](const auto& stage) {
+  for_each_stage<kA, kB, S::kThreads>(product, split, tile, s.stages, [&](const auto& stage) {
     SINTER_UNROLL
     for (int run = 0; run < S::kDepth; run += S::kRun) {
       SINTER_UNROLL
@@ -122,8 +113,7 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
       }
     }
   });
-  TileEnd<kRows, kTile, S::kThreads, is_whole(kB), V, B, A, Epilogue> end_of_tile(
-      product, tile, epilogue);
+  TileEnd<kRows, S::kThreads, is_whole(kB), V, B, A, Epilogue> end_of_tile(product, tile, epilogue);
   end_of_tile.load();
   // The upper half of the groups leaves its sums, the lower half adds its own to them.
   constexpr int kHalf = S::kGroups / 2;

@@ -1,40 +1,30 @@
 // The product core on tensor cores, with f32 sums: bf16 operands, or f32 ones, rounded to the 19
 // bits that it reads (TF32). Four warps make 64 x 64 results, a warp 32 x 32 of them as 2 x 4
-// fragments of mma m16n8k16 (TF32: m16n8k8), or of a large grid 128 x 128, a warp 64 x 64; k
-// ascending. Tiles come by cp_async into a ring, all but one on their way; whatever is not 16 whole
-// aligned bytes goes element by element. Grids of 64 x 64 are thin, so a block has two such groups
-// of warps, each with a half of every tile's k: half as many turns of the loop, whose barrier and
-// latencies are most of its time. The groups' sums are added at the end, in a fixed order.
+// fragments of mma m16n8k16 (TF32: m16n8k8); k ascending. Tiles come by cp_async into a ring, all
+// but one on their way; whatever is not 16 whole aligned bytes goes element by element. Grids of 64
+// x 64 are thin, so a block has two such groups of warps, each with a half of every tile's k: half
+// as many turns of the loop, whose barrier and latencies are most of its time. The groups' sums are
+// added at the end, in a fixed order.
 #pragma once
 
-#include "ops/product/fast/gemm_split.cuh"
 #include "ops/product/fast/gemm_tiles.cuh"
 #include "ops/product/gemm_library.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// Results of a block and of each warp of a group, two by two; groups; stages of the ring; bytes of
-// a tile's k for a group.
-template <int kResults_, int kGroups_, int kStages_, int kBytes_> struct MmaShape {
-  static constexpr int kResults = kResults_, kOfWarp = kResults / 2, kGroups = kGroups_,
-                       kThreads = 128 * kGroups, kStages = kStages_, kBytes = kBytes_;
-};
-// Two stages of twice the depth have as much on its way as three, for half the turns.
-using SmallMma = MmaShape<kTile, 2, 3, 64>;
-using LargeMma = MmaShape<2 * kTile, 1, 2, 128>;
-inline constexpr int kMmaThreads = SmallMma::kThreads;
+// Groups of warps; results of a warp, of which a group has two by two; stages of the ring.
+inline constexpr int kMmaGroups = 2, kMmaThreads = 128 * kMmaGroups, kOfWarp = kTile / 2,
+                     kMmaStages = 3;
 
-template <class T, class Shape = SmallMma> struct MmaTiles {
-  static constexpr int kShare = Shape::kBytes / static_cast<int>(sizeof(T)),
-                       kDepth = Shape::kGroups * kShare;
-  using Tile = OperandTile<T, Shape::kResults, kDepth, 8>;
+template <class T> struct MmaTiles {
+  static constexpr int kShare = 64 / static_cast<int>(sizeof(T)), kDepth = kMmaGroups * kShare;
+  using Tile = OperandTile<T, kTile, kDepth, 8>;
   struct Stage {
     Tile a, b;
   };
-  using Sums = GroupSums<float, SharedTile<float, Shape::kResults, Shape::kResults, 4>,
-      Shape::kGroups, Shape::kGroups, Shape::kResults>;
+  using Sums = GroupSums<float, SharedTile<float, kTile, kTile, 4>, kMmaGroups, kMmaGroups, kTile>;
   union {
-    Stage stages[Shape::kStages];
+    Stage stages[kMmaStages];
     Sums sums;
   };
 };
@@ -104,30 +94,20 @@ SINTER_DEVICE_FN void mma_of(
   }
 }
 
-template <Layout kA, Layout kB, class Shape = SmallMma, class T, class B, class A, class Epilogue>
+template <Layout kA, Layout kB, class T, class B, class A, class Epilogue>
 SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
     const SplitSums<float>& split, const TileAt& tile) {
-  using Tiles = MmaTiles<T, Shape>;
-  constexpr int kDepth = Tiles::kDepth, kMmaK = 32 / static_cast<int>(sizeof(T)),
-                kResults = Shape::kResults, kOfWarp = Shape::kOfWarp, kThreads = Shape::kThreads;
+  using Tiles = MmaTiles<T>;
+  constexpr int kMmaK = 32 / static_cast<int>(sizeof(T));
   auto& s = shared<Tiles>();
-  const int64_t row = tile.row * kResults, col = tile.col * kResults;
-  const int group = warp() / 4, my_row = warp() / 2 % 2 * kOfWarp, my_col = warp() % 2 * kOfWarp,
-            first = split.first(tile);
+  const int group = warp() / 4, my_row = warp() / 2 % 2 * kOfWarp, my_col = warp() % 2 * kOfWarp;
   using Tile = typename Tiles::Tile;
   const Place at_a = lane_at<kA, true, T, Tile>(product.a, my_row, group * Tiles::kShare),
               at_b = lane_at<kB, false, T, Tile>(product.b, my_col, group * Tiles::kShare);
   Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
   float row_sums[kOfWarp / 16][2] = {};
   const int sums_rows = keep(int{Epilogue::kSumsRows && tile.col == 0 && my_col == 0});
-  TileCopy<kA, T, typename Tiles::Tile, kThreads, A> copy_a(product.a, row);
-  TileCopy<kB, T, typename Tiles::Tile, kThreads, B> copy_b(product.b, col);
-  const int end = split.end(tile, static_cast<int>(product.a.k)),
-            whole = std::min({copy_a.whole_until(), copy_b.whole_until(), end});
-  const auto copy = [&](typename Tiles::Stage& stage, int at) {
-    copy_stage<kDepth>(copy_a, copy_b, at, whole, end, stage);
-  };
-  for_each_tile<Shape::kStages, kDepth>(s.stages, first, end, copy, [&](const auto& stage) {
+  for_each_stage<kA, kB, kMmaThreads>(product, split, tile, s.stages, [&](const auto& stage) {
     SINTER_UNROLL
     for (int p = 0; p < Tiles::kShare; p += kMmaK) {
       Vec<uint32_t, 4> x[kOfWarp / 16], y[kOfWarp / 16];
@@ -159,8 +139,7 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
       }
     }
   });
-  TileEnd<kResults, kResults, kThreads, is_whole(kB), T, B, A, Epilogue> end_of_tile(
-      product, tile, epilogue);
+  TileEnd<kTile, kMmaThreads, is_whole(kB), T, B, A, Epilogue> end_of_tile(product, tile, epilogue);
   end_of_tile.load();
   // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
   auto& part = s.sums.parts[group];
@@ -187,7 +166,7 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
     }
   }
   block_sync();
-  const int mine = thread_x() < kResults ? thread_x() : -1;
+  const int mine = thread_x() < kTile ? thread_x() : -1;
   float row_sum = 0;
   if (Epilogue::kSumsRows && tile.col == 0 && mine >= 0)
     row_sum = s.sums.row_sum(mine, s.sums.row_sums(0, mine));

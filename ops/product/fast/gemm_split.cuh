@@ -12,7 +12,7 @@ namespace sinter::SINTER_KERNEL_NS {
 
 // In a stream's memory: a counter of arrivals, of which a Scratch has so many, and the sums of each
 // share, for each tile.
-inline constexpr int kMostSplitTiles = 64;
+inline constexpr int kMostSplitTiles = 256;
 inline constexpr int64_t kSplitElements = 1 << 20, kLeastShare = 256;
 inline constexpr int kShareTile = 64;  // of k: a multiple of every core's tile
 template <class V> struct SplitSums {
@@ -30,9 +30,9 @@ template <class V> struct SplitSums {
   }
 };
 
-// The sums of all shares of a tile of kRows x kCols, and behind them those of its rows.
-template <int kRows, int kCols, int kThreads, class V, int kAtOnce = 1> struct TileParts {
-  static constexpr int kSums = kRows * kCols, kElements = kSums + kRows;
+// The sums of all shares of a tile of kRows, and behind them those of its rows.
+template <int kRows, int kThreads, class V, int kAtOnce = 1> struct TileParts {
+  static constexpr int kSums = kRows * kTile, kElements = kSums + kRows;
   const SplitSums<V>& split;
   int begin;
 
@@ -57,13 +57,13 @@ template <int kRows, int kCols, int kThreads, class V, int kAtOnce = 1> struct T
 
  private:
   // A thread has kMany vectors of the tile, kStep elements, or kRowStep rows, apart.
-  static constexpr int kStep = kThreads * kVec<V>, kRowStep = kStep / kCols, kMany = kSums / kStep;
-  static_assert(kSums % kStep == 0 && kStep % kCols == 0);
+  static constexpr int kStep = kThreads * kVec<V>, kRowStep = kStep / kTile, kMany = kSums / kStep;
+  static_assert(kSums % kStep == 0 && kStep % kTile == 0);
   static SINTER_DEVICE_FN int mine() { return thread_x() * kVec<V>; }
   static SINTER_DEVICE_FN int row() {
-    return static_cast<int>(static_cast<unsigned>(thread_x()) / (kCols / kVec<V>));
+    return static_cast<int>(static_cast<unsigned>(thread_x()) / (kTile / kVec<V>));
   }
-  static SINTER_DEVICE_FN int column() { return mine() - row() * kCols; }
+  static SINTER_DEVICE_FN int column() { return mine() - row() * kTile; }
 
   // sums[n]: those from element e + n kStep on, share after share. The loads of kAtOnce shares are
   // on their way before the first of them is added.
@@ -110,17 +110,16 @@ template <class Sums> struct SumsOfTile {
 
 // Hands a block's sums to the epilogue, or those of all shares if the block is the last of its
 // tile. row_sum: of the tile's row `r` if the epilogue sums rows; threads that have none give -1.
-template <int kRows, int kCols, int kThreads, bool kWhole, class T, class B, class A, class Sums,
+template <int kRows, int kThreads, bool kWhole, class T, class B, class A, class Sums,
     class Epilogue, class V>
-SINTER_DEVICE_FN void finish_product(
-    TileEnd<kRows, kCols, kThreads, kWhole, T, B, A, Epilogue>& end,
+SINTER_DEVICE_FN void finish_product(TileEnd<kRows, kThreads, kWhole, T, B, A, Epilogue>& end,
     const Product<T, B, A>& product, const TileAt& tile, const SplitSums<V>& split, Sums& sums,
     const Epilogue& epilogue, int r, V row_sum) {
   constexpr bool kSumsRows = Epilogue::kSumsRows;
   int parts = Sums::kParts;
   if (split.shares > 1) {
     // A gathered product has its registers for more blocks at a time instead.
-    using Parts = TileParts<kRows, kCols, kThreads, V, B::kGathered ? 1 : 3>;
+    using Parts = TileParts<kRows, kThreads, V, B::kGathered ? 1 : 3>;
     const Parts all{split, tile.place * split.shares * Parts::kElements};
     all.put(tile.share, sums);
     if (kSumsRows && r >= 0) split.parts.put(all.at(tile.share, Parts::kSums + r), row_sum);
@@ -137,13 +136,13 @@ SINTER_DEVICE_FN void finish_product(
   }
 }
 
-// Shares for `tiles` tiles of kRows x kCols that sum k terms each: one, unless tiles would keep
+// Shares for `tiles` tiles of kRows that sum k terms each: one, unless tiles would keep
 // half of the card busy at most, and each share has terms enough to be worth its way through
 // memory. shared_bytes: of a block, if a multiprocessor's registers hold two of them; then it holds
 // two where its shared memory does, of which the card takes some for each.
-template <int kRows, int kCols, class V>
+template <int kRows, class V>
 SplitSums<V> split_sums(int64_t tiles, int64_t k, size_t shared_bytes = 0) {
-  constexpr int64_t kElements = TileParts<kRows, kCols, kCols, V>::kElements;
+  constexpr int64_t kElements = TileParts<kRows, kTile, V>::kElements;
   if (k < 2 * kLeastShare || tiles > kMostSplitTiles) return {};
   constexpr size_t kOfCard = 1 << 10;
   const bool two =

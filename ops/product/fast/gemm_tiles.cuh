@@ -3,7 +3,7 @@
 // brings is worked out once, as from tile to tile only k advances.
 #pragma once
 
-#include "ops/product/gemm_product.cuh"
+#include "ops/product/fast/gemm_split.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -84,25 +84,29 @@ class TileCopy {
     if (!is_whole(kLayout) && !side_.is_whole(along_k(), false)) return 0;
     return static_cast<int>(side_.k);
   }
-  // Such a tile, at k: all that changes from tile to tile is where a chunk comes from.
-  SINTER_DEVICE_FN void copy_whole(uint32_t k, Tile& tile) const {
+  // A tile of whole chunks, at k: all that changes from tile to tile is where a chunk comes from.
+  // kThere: all of them are, else those of a tile past whose middle the side ends are zeros.
+  template <bool kThere> SINTER_DEVICE_FN void copy_whole(int k, Tile& tile) const {
     // Kept, or the compiler would advance each address by two additions: this makes it one
     // instruction, a product and its sum.
-    const uint64_t behind = uint64_t{keep(k)} * (is_along_k(kLayout) ? kBytes : keep(step_));
+    const uint64_t behind =
+        uint64_t{keep(static_cast<uint32_t>(k))} * (is_along_k(kLayout) ? kBytes : keep(step_));
     SINTER_UNROLL
     for (int c = 0; c < kChunks; ++c) {
       if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
+      const bool there = kThere || k + (along_k() ? column() : row(c)) < static_cast<int>(side_.k);
+      const auto from = from_[c].behind(behind);
       if (along_k()) {
-        cp_async16(tile.along_k, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind));
+        cp_async16(tile.along_k, to_.r + c * rows_apart(), to_.c, from, there);
       } else {
-        cp_async16(tile.along_outer, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind));
+        cp_async16(tile.along_outer, to_.r + c * rows_apart(), to_.c, from, there);
       }
     }
   }
   // The tile at k, whatever its chunks are.
   SINTER_DEVICE_FN void copy_any(int k, Tile& tile) const {
     if constexpr (is_whole(kLayout)) {
-      copy_present(k, tile);
+      copy_whole<false>(k, tile);
     } else {
       SINTER_NO_UNROLL
       for (int c = 0; c < kChunks; ++c) {
@@ -117,22 +121,6 @@ class TileCopy {
   }
 
  private:
-  // A tile past whose middle the side ends: each chunk is there, or it is zeros.
-  SINTER_DEVICE_FN void copy_present(int k, Tile& tile) const {
-    const uint64_t behind =
-        uint64_t{keep(static_cast<uint32_t>(k))} * (is_along_k(kLayout) ? kBytes : keep(step_));
-    SINTER_UNROLL
-    for (int c = 0; c < kChunks; ++c) {
-      if (kAll % kThreads != 0 && c * kThreads + thread_x() >= kAll) break;
-      const bool there = k + (along_k() ? column() : row(c)) < static_cast<int>(side_.k);
-      if (along_k()) {
-        cp_async16(tile.along_k, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind), there);
-      } else {
-        cp_async16(
-            tile.along_outer, to_.r + c * rows_apart(), to_.c, from_[c].behind(behind), there);
-      }
-    }
-  }
   SINTER_DEVICE_FN bool along_k() const { return is_along_k<kLayout>(side_); }
   // Where in the tile a chunk goes. Its row advances by a constant from chunk to chunk.
   static constexpr int kAlongK = Tile::kDepth / kVec<T>, kAlongOuter = Tile::kOuter / kVec<T>;
@@ -192,22 +180,30 @@ SINTER_DEVICE_FN void copy_stage(A& a, B& b, int k, int whole, int end, Stage& s
     if (k >= end) return;
     a.copy_any(k, stage.a);
     b.copy_any(k, stage.b);
-  } else if constexpr (requires { a.copy_whole(k, stage.a); }) {
-    a.copy_whole(k, stage.a);
-    b.copy_whole(k, stage.b);
+  } else if constexpr (requires { a.template copy_whole<true>(k, stage.a); }) {
+    a.template copy_whole<true>(k, stage.a);
+    b.template copy_whole<true>(k, stage.b);
   }
 }
 
-// The stages of a ring: f(stage) for each tile of k from `first` to `end`, in order, while those of
-// the next kStages - 1 are on their way: copy(stage, k), of k past the end too.
-template <int kStages, int kDepth, class Stage, class Copy, class Use>
-SINTER_DEVICE_FN void for_each_tile(
-    Stage (&stages)[kStages], int first, int end, const Copy& copy, const Use& f) {
-  static_assert(kStages == 2 || kStages == 3);
-  constexpr int kBytes = static_cast<int>(sizeof(Stage)), kAhead = (kStages - 1) * kDepth;
+// Of a product's tile, or its share of k: f(stage) for each tile of the operands' k, in order, by
+// kThreads threads, while those of the next stages of the ring are on their way.
+template <Layout kA, Layout kB, int kThreads, class T, class A, class B, class Stage, int kStages,
+    class V, class Use>
+SINTER_DEVICE_FN void for_each_stage(const Product<T, B, A>& product, const SplitSums<V>& split,
+    const TileAt& tile, Stage (&stages)[kStages], const Use& f) {
+  static_assert(kStages == 3);
+  using TileA = decltype(Stage::a);
+  using TileB = decltype(Stage::b);
+  constexpr int kDepth = TileA::kDepth, kBytes = static_cast<int>(sizeof(Stage)),
+                kAhead = (kStages - 1) * kDepth;
+  TileCopy<kA, T, TileA, kThreads, A> a(product.a, tile.row * TileA::kOuter);
+  TileCopy<kB, T, TileB, kThreads, B> b(product.b, tile.col * TileB::kOuter);
+  const int first = split.first(tile), end = split.end(tile, static_cast<int>(product.a.k)),
+            whole = std::min({a.whole_until(), b.whole_until(), end});
   const int ring = keep_shared(stages[0]);
-  const auto begin = [&](int stage, int at) {
-    copy(shared_at(stages[0], stage), at);
+  const auto begin = [&](int stage, int at) {  // past the end, too
+    copy_stage<kDepth>(a, b, at, whole, end, shared_at(stages[0], stage));
     cp_async_commit();
   };
   SINTER_NO_UNROLL
@@ -215,8 +211,7 @@ SINTER_DEVICE_FN void for_each_tile(
   int use = ring, free = ring + (kStages - 1) * kBytes;
   // `all` is the sum of the stages' addresses, so subtracting those of the stages that are in use
   // leaves the next one's, without a remainder.
-  const int all = keep(kStages == 2 ? use + free : use + free + ring + kBytes),
-            last = keep(end + kAhead);
+  const int all = keep(use + free + ring + kBytes), last = keep(end + kAhead);
   SINTER_NO_UNROLL
   for (int ahead = first + kAhead; ahead < last; ahead += kDepth) {
     cp_async_wait<kStages - 2>();
@@ -224,7 +219,7 @@ SINTER_DEVICE_FN void for_each_tile(
                    // overwritten next
     begin(free, ahead);
     f(std::as_const(shared_at(stages[0], use)));
-    const int next = kStages == 2 ? all - use : all - use - free;
+    const int next = all - use - free;
     free = use;
     use = next;
   }
