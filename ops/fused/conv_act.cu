@@ -123,7 +123,7 @@ void convolution_with_end(const Call& call, const ProductEnd& end) {
   if constexpr (kDevice.type == Device::Type::cuda) {
     const Tensor& y = call.out[0];
     if (find_end(end.program) == kRelu && !end.normed &&
-        cudnn_conv2d_relu(call.in, y, conv2d_sizes(call.in[0], call.in[1], y, end), own))
+        cudnn_conv2d(call, conv2d_sizes(call.in[0], call.in[1], y, end), own, true))
       return;
   }
   own();

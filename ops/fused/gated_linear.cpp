@@ -43,20 +43,24 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
     gemm(desc, from, gate, nullptr, sums);
     if (!neighbours) gemm(desc, from, up, nullptr, sums + hidden);
     const int64_t bytes = 3 * int64_t(sizeof(V)) + chain_flops(program);
-    for_row_blocks(n, hidden, bytes, [&](int64_t b, int64_t at, int64_t cols) {
-      const V *g = sums + b * both + at, *u = g + hidden;
-      T* const h = h_out + (first + b) * hidden + at;
-      if constexpr (std::is_same_v<T, V>) {
-        V* to[] = {h};
-        loop(g, &u, to, cols);
-      } else {
-        V* to[] = {thread_buffer<V, BufferFor::gate_row>(cols)};
-        loop(g, &u, to, cols);
-        std::copy_n(to[0], cols, h);
-        if (kept) {
-          T* to = kept + (first + b) * both + at;
-          std::copy_n(g, cols, to);
-          std::copy_n(u, cols, to + hidden);
+    constexpr int64_t kBlock = 1024;  // of columns, so that they stay in the first cache
+    parallel_for(n, grain_of(hidden * bytes), [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        for (int64_t at = 0; at < hidden; at += kBlock) {
+          const int64_t cols = std::min(kBlock, hidden - at);
+          const V *g = sums + b * both + at, *u = g + hidden;
+          T* const h = h_out + (first + b) * hidden + at;
+          if constexpr (std::is_same_v<T, V>) {
+            V* to[] = {h};
+            loop(g, &u, to, cols);
+          } else {
+            V* to[] = {thread_buffer<V, BufferFor::gate_row>(cols)};
+            loop(g, &u, to, cols);
+            std::copy_n(to[0], cols, h);
+          }
+        }
+        if constexpr (!std::is_same_v<T, V>) {
+          if (kept) std::copy_n(sums + b * both, both, kept + (first + b) * both);
         }
       }
     });

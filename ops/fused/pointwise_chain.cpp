@@ -111,19 +111,10 @@ Cost gate_backward_cost(Operands in, Operands out, const Attrs& attrs) {
 
 // Row by row: rows of operands may lie apart, and so may those of the halves of a result.
 void gate_cpu(const Call& call, const ChainProgram& p) {
-  const bool merged = call.as<GluAttrs>().merged;
-  const int64_t rows = call.in[0].size(0), cols = call.in[0].size(1);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
-    std::array<std::optional<RowsOf<T>>, 3> in;
-    for (size_t i = 0; i < call.in.size(); ++i) in[i].emplace(call.in[i]);
-    const ResultRows<T> out(call.out, merged);
-    const ChainLoop<T, T> loop(p);
-    const int64_t bytes = int64_t(sizeof(T)) * (p.n_inputs + p.n_outputs) + chain_flops(p);
-    for_row_blocks(rows, cols, bytes, [&](int64_t b, int64_t at, int64_t n) {
-      const T* rest[2] = {(*in[1])[b] + at, in[2] ? (*in[2])[b] + at : nullptr};
-      T* to[2] = {out.data[0] + b * out.step + at, out.data[1] + b * out.step + at};
-      loop((*in[0])[b] + at, rest, to, n);
-    });
+    const RowsOf<T> first(call.in[0]);
+    const RowSteps<T, T> steps(p, call.in.subspan(1), call.out, call.as<GluAttrs>().merged);
+    steps(first.data, first.step, 0, call.in[0].size(0));
   });
 }
 

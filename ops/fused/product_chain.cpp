@@ -149,37 +149,18 @@ size_t place_of_sums(const ChainProgram& p) {
   return 0;
 }
 
-// An operand of the steps as [rows, cols], with a stride of 0 along what it is broadcast over.
-Tensor expanded(const Tensor& t, int64_t rows, int64_t cols) {
-  if (t.shape() == Shape{rows, cols}) return t;
-  const Broadcast b = *broadcast_of(t, {rows, cols});
-  const bool is_row = b.inner == 1 && b.period == cols;
-  return Tensor::view_of(t.storage(), t.dtype(), {rows, cols},
-      {!is_row && b.period > 1 ? 1 : 0, is_row ? 1 : 0}, t.offset());
-}
-
 // x W^T + b, or dy W, panel by panel of rows. T: the type of the results and of the steps'
 // operands; V that of the sums, which lie where a result goes, if they are of its type.
 template <class T, class V = compute_t<T>> void run(const Call& call, const ProductEnd& end) {
   const ChainProgram& p = end.program;
   const MatrixView a(call.in[0]), b(call.in[1]);
   const Tensor bias = end.bias(call.in);
-  const ResultRows<T> out(call.out, end.halves);
+  const RowSteps<V, T> steps(p, end.operands(call.in), call.out, end.halves);
+  const ResultRows<T>& out = steps.out;
   const int64_t rows = call.out[0].size(0), cols = out.cols;
-  std::array<std::optional<RowsOf<T>>, kChainInputs> operands;
-  bool flat = out.step == cols;
-  for (int k = 1; k < p.n_inputs; ++k) {
-    const Tensor& operand = call.in[end.first_operand() + size_t(k - 1)];
-    operands[size_t(k)].emplace(expanded(operand, rows, cols));
-    flat = flat && operands[size_t(k)]->step == cols;
-  }
-  const ChainLoop<V, T> loop(p);
   Gemm gemm_of_panel = gemm_of(a, false, b, end.product == ProductKind::linear, dtype_of<V>);
   if (bias.defined()) gemm_of_panel.bias = bias.dtype();
   const int64_t a_row = int64_t(size_of(a.dtype)) * (a.trans ? 1 : a.ld);
-  const int64_t work =
-      cols *
-      (int64_t(sizeof(V)) + int64_t(sizeof(T)) * (p.n_inputs + p.n_outputs - 1) + chain_flops(p));
   for_panels(rows, cols * int64_t(sizeof(V)), [&](int64_t first, int64_t n) {
     V* sums = nullptr;
     int64_t step = cols;
@@ -193,16 +174,7 @@ template <class T, class V = compute_t<T>> void run(const Call& call, const Prod
     gemm_of_panel.ldc = std::max<int64_t>(step, 1);
     gemm(gemm_of_panel, static_cast<const char*>(a.data) + first * a_row, b.data,
         bias.defined() ? bias.raw() : nullptr, sums);
-    parallel_for(n, grain_of(work), [&](int64_t begin, int64_t last) {
-      const int64_t size = flat ? (last - begin) * cols : cols;
-      for (int64_t row = begin; row < last; row += flat ? last - begin : 1) {
-        const T* in[kChainInputs];
-        T* to[kChainOutputs];
-        for (int k = 1; k < p.n_inputs; ++k) in[k - 1] = (*operands[size_t(k)])[first + row];
-        for (int r = 0; r < p.n_outputs; ++r) to[r] = out.data[r] + (first + row) * out.step;
-        loop(sums + row * step, in, to, size);
-      }
-    });
+    steps(sums, step, first, n);
   });
 }
 
@@ -263,6 +235,14 @@ template <class A> void cpu(const Call& call) {
 }
 
 }  // namespace
+
+Tensor expanded(const Tensor& t, int64_t rows, int64_t cols) {
+  if (t.shape() == Shape{rows, cols}) return t;
+  const Broadcast b = *broadcast_of(t, {rows, cols});
+  const bool is_row = b.inner == 1 && b.period == cols;
+  return Tensor::view_of(t.storage(), t.dtype(), {rows, cols},
+      {!is_row && b.period > 1 ? 1 : 0, is_row ? 1 : 0}, t.offset());
+}
 
 // A row: the op, its name, formula, attributes, how many inputs it has at least and at most, and
 // which of them may have any strides.

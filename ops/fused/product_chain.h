@@ -79,17 +79,45 @@ template <class T> struct RowsOf {
   std::optional<DenseCopy> copy;
 };
 
-// f(row, first column, columns) on blocks of rows, on all threads; bytes: what an element costs, as
-// in grain_of.
-template <class F> void for_row_blocks(int64_t rows, int64_t cols, int64_t bytes, const F& f) {
-  constexpr int64_t kBlock = 1024;
-  const int64_t blocks = (cols + kBlock - 1) / kBlock;
-  parallel_for(
-      rows * blocks, grain_of(std::min(cols, kBlock) * bytes), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          f(i / blocks, i % blocks * kBlock, std::min(kBlock, cols - i % blocks * kBlock));
-      });
-}
+// An operand of the steps as [rows, cols], with a stride of 0 along what it is broadcast over.
+Tensor expanded(const Tensor& t, int64_t rows, int64_t cols);
+
+// The steps over rows on the CPU, on all threads. T: the type of the results and of the operands
+// behind operand 0, which may lie where a result goes; Z its own.
+template <class Z, class T> class RowSteps {
+ public:
+  RowSteps(const ChainProgram& program, Operands operands, std::span<Tensor> results, bool halves)
+      : out(results, halves), program_(program), loop_(program), flat_(out.step == out.cols) {
+    for (size_t k = 0; k < operands.size(); ++k) {
+      operands_[k].emplace(expanded(operands[k], results[0].size(0), out.cols));
+      flat_ = flat_ && operands_[k]->step == out.cols;
+    }
+  }
+  // n rows from `first` on; those of operand 0 lie at z, `step` apart.
+  void operator()(const Z* z, int64_t step, int64_t first, int64_t n) const {
+    const int64_t cols = out.cols;
+    const bool flat = flat_ && step == cols;
+    const int64_t bytes = int64_t(sizeof(Z)) + chain_flops(program_) +
+                          int64_t(sizeof(T)) * (program_.n_inputs + program_.n_outputs - 1);
+    parallel_for(n, grain_of(cols * bytes), [&](int64_t begin, int64_t last) {
+      const int64_t rows = flat ? last - begin : 1;
+      for (int64_t row = begin; row < last; row += rows) {
+        const T* in[kChainInputs];
+        T* to[kChainOutputs];
+        for (int k = 1; k < program_.n_inputs; ++k) in[k - 1] = (*operands_[k - 1])[first + row];
+        for (int r = 0; r < program_.n_outputs; ++r) to[r] = out.data[r] + (first + row) * out.step;
+        loop_(z + row * step, in, to, rows * cols);
+      }
+    });
+  }
+  const ResultRows<T> out;
+
+ private:
+  const ChainProgram& program_;
+  ChainLoop<Z, T> loop_;
+  std::array<std::optional<RowsOf<T>>, kChainInputs> operands_;
+  bool flat_;  // all of them, and the results, are dense
+};
 // f(first row, rows) for panels of rows whose sums, `bytes` a row, stay in the second cache until f
 // has done with them; of so many rows that each product is worth its setup.
 template <class F> void for_panels(int64_t rows, int64_t bytes, const F& f) {

@@ -12,6 +12,13 @@
 #include "ops/rows/row_loops.h"
 
 namespace sinter {
+
+namespace conv {
+SINTER_IMAGE_LANES(, float, float);
+SINTER_IMAGE_LANES(, double, double);
+SINTER_IMAGE_LANES(, bf16, float);
+}  // namespace conv
+
 namespace {
 
 // The shape of y for an x and a weight of these shapes. `facts` describes the operands of `op`,
@@ -75,6 +82,36 @@ Cost bias_grad_cost(Operands in, Operands out, const Attrs&) {
   return cost_of(in[0].numel(), in, out);
 }
 
+void forward_cpu(const Call& call) {
+  const conv::Correlation g{conv2d_sizes(call)};
+  const Tensor bias = optional_input(call.in, 2);
+  visit_float(call.out[0].dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads()),
+        conv::image_source<T>(g, call.in[0].data<T>()), conv::weights_of<T>(call.in[1]),
+        conv::bias_of<T>(bias), conv::ImageSink<T>{g, call.out[0].data<T>()});
+  });
+}
+
+void input_grad_cpu(const Call& call) {
+  const conv::Correlation g = conv::input_grad_of(conv2d_input_grad_sizes(call));
+  visit_float(call.out[0].dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    conv::correlate<T>(g, conv::Parts<V>(g, 2 * num_threads()),
+        conv::image_source<T>(g, call.in[0].data<T>()), conv::turned_weights_of<T>(call.in[1]),
+        conv::bias_of<T>({}), conv::ImageSink<T>{g, call.out[0].data<T>()});
+  });
+}
+
+void weight_grad_cpu(const Call& call) {
+  const conv::Correlation g{conv2d_weight_grad_sizes(call)};
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    conv::correlate_gradient<T>(g, conv::image_source<T>(g, call.in[1].data<T>()),
+        conv::gradient_source<T>(g, call.in[0].data<T>()), call.out[0].data<V>());
+  });
+}
+
 // A channel is one thread's, image by image, so the number of threads does not show.
 void bias_grad_cpu(const Call& call) {
   const Tensor& dy = call.in[0];
@@ -118,7 +155,7 @@ const OpDef kConv2dOp{.name = "conv2d",
     .attrs = attr_type<Conv2dAttrs>(),
     .infer = infer,
     .cost = forward_cost,
-    .cpu = conv2d_forward_cpu,
+    .cpu = forward_cpu,
     SINTER_KERNELS(conv2d),
     .backward = backward,
     .saves_in = 0b11};
@@ -128,7 +165,7 @@ const OpDef kConv2dInputGradOp{.name = "conv2d_input_grad",
     .attrs = attr_type<Conv2dGradAttrs>(),
     .check = check_gradient<kConv2dInputGradOp>,
     .cost = input_grad_cost,
-    .cpu = conv2d_input_grad_cpu,
+    .cpu = input_grad_cpu,
     SINTER_KERNELS(conv2d_input_grad)};
 const OpDef kConv2dWeightGradOp{.name = "conv2d_weight_grad",
     .formula = "dW[o, c, r, s] = sum over n, p, q of dy[n, o, p, q] x[n, c, p + r, q + s]",
@@ -136,7 +173,7 @@ const OpDef kConv2dWeightGradOp{.name = "conv2d_weight_grad",
     .attrs = attr_type<Conv2dGradAttrs>(),
     .check = check_gradient<kConv2dWeightGradOp>,
     .cost = weight_grad_cost,
-    .cpu = conv2d_weight_grad_cpu,
+    .cpu = weight_grad_cpu,
     SINTER_KERNELS(conv2d_weight_grad)};
 const OpDef kConv2dBiasGradOp{.name = "conv2d_bias_grad",
     .formula = "db[o] = sum over n, p, q of dy[n, o, p, q]",

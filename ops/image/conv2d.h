@@ -1,4 +1,4 @@
-// The sizes of a convolution, for what computes one: the kernels of conv2d_cpu.cpp and conv2d.cu,
+// The sizes of a convolution, for what computes one: the kernels of conv2d.cpp and conv2d.cu,
 // and cuDNN (cudnn_conv.cpp). The rules that they keep to are checked in conv2d.cpp.
 #pragma once
 

@@ -1,18 +1,11 @@
-// The CPU kernels of conv2d and of its gradients by input and weight, for ops/image/conv2d.cpp; and
-// what they share with the fused ops: how tensors in NCHW come to the tiles of
-// ops/image/fast/conv2d_parts.h.
+// What the CPU kernels of conv2d share with those of the fused ops: how tensors in NCHW come to the
+// tiles of ops/image/fast/conv2d_parts.h.
 #pragma once
 
 #include "ops/image/conv2d.h"
 #include "ops/image/fast/conv2d_parts.h"
 
-namespace sinter {
-
-void conv2d_forward_cpu(const Call& call);
-void conv2d_input_grad_cpu(const Call& call);
-void conv2d_weight_grad_cpu(const Call& call);
-
-namespace conv {
+namespace sinter::conv {
 
 // dx from dy: the two change places.
 inline Correlation input_grad_of(const Conv2dSizes& z) {
@@ -79,5 +72,4 @@ template <class T, class V = compute_t<T>> struct ImageSink {
   }
 };
 
-}  // namespace conv
-}  // namespace sinter
+}  // namespace sinter::conv

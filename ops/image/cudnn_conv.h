@@ -18,14 +18,12 @@ namespace sinter {
 // tensor cores want are 240 MB in f32 at batch 1024.
 inline constexpr size_t kConvWorkspace = size_t{512} << 20;
 
-// A call of kConv2dOp, kConv2dInputGradOp or kConv2dWeightGradOp; `own` launches the own kernel for
-// the same work. False: nothing was done, because the library is not there or has nothing for it
-// (sizes beyond int; an f32 bias or an f32 result of bf16 operands), or the own kernel is chosen
-// (core/device/chooser.h says how).
-bool cudnn_conv2d(const Call& call, const std::function<void()>& own);
-// y = relu(conv2d(in[0], in[1]) + in[2]), by the library's fused kernels. False as above, and
-// without a bias.
-bool cudnn_conv2d_relu(
-    Operands in, const Tensor& y, const Conv2dSizes& sizes, const std::function<void()>& own);
+// A call of kConv2dInputGradOp or kConv2dWeightGradOp, or one that is conv2d of its first inputs,
+// with `relu` behind it by the library's fused kernels, which want a bias; `own` launches the own
+// kernel for the same work. False: nothing was done, because the library is not there or has
+// nothing for it (sizes beyond int; an f32 bias or an f32 result of bf16 operands), or the own
+// kernel is chosen (core/device/chooser.h says how).
+bool cudnn_conv2d(const Call& call, const Conv2dSizes& sizes, const std::function<void()>& own,
+    bool relu = false);
 
 }  // namespace sinter

@@ -1,5 +1,8 @@
 // linear: y[B, O] = x[B, I] W[O, I]^T + b[O], one GEMM with the bias inside.
 // Backward: dW = dY^T x (wgrad), db = column sums of dY (bgrad), dX = dY W (dgrad).
+//
+// matmul: C[M, N] = op(A)[M, K] op(B)[K, N], op(X) = X or X^T. Also the products of linear's
+// backward, told apart by their Role.
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/product/matrix_view.h"
@@ -36,6 +39,46 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
+Tensors matmul_infer(Operands in, const Attrs& attrs) {
+  const auto& [trans_a, trans_b, out] = attrs.as<MatmulAttrs>();
+  const Tensor &a = in[0], &b = in[1];
+  const int inner_a = trans_a ? 0 : 1, inner_b = trans_b ? 1 : 0;
+  SINTER_CHECK(a.size(inner_a) == b.size(inner_b), shape,
+      cat("matmul: inner sizes differ: ", describe({{"a", &a}, {"b", &b}}),
+          trans_a ? ", a transposed" : "", trans_b ? ", b transposed" : "", "; a.shape[", inner_a,
+          "] is ", a.size(inner_a), ", b.shape[", inner_b, "] is ", b.size(inner_b)),
+      a.size(inner_a) == b.size(1 - inner_b)
+          ? cat("matmul(a, b, ", trans_a ? "true, " : "false, ", trans_b ? "false)" : "true)")
+          : "");
+  return {Tensor::shape_only({a.size(1 - inner_a), b.size(1 - inner_b)}, out, a.device())};
+}
+
+Cost matmul_cost(Operands in, Operands out, const Attrs& attrs) {
+  return cost_of(2 * out[0].numel() * in[0].size(attrs.as<MatmulAttrs>().trans_a ? 0 : 1), in, out);
+}
+
+void matmul_cpu(const Call& call) {
+  const auto& attrs = call.as<MatmulAttrs>();
+  const Tensor& c = call.out[0];
+  multiply(MatrixView(call.in[0]), attrs.trans_a, MatrixView(call.in[1]), attrs.trans_b, Tensor(),
+      c.dtype(), c.raw());
+}
+
+Tensors matmul_backward(const Saved& saved, Operands grads) {
+  const auto& [ta, tb, out] = saved.as<MatmulAttrs>();
+  const Tensor &a = saved.in[0], &b = saved.in[1];
+  const DType type = a.dtype();
+  const Tensor dc = grads[0].dtype() != type ? cast(grads[0], type) : grads[0];
+  Tensors result(2);
+  if (saved.wants(0))
+    result[0] = ta ? matmul_as(b, dc, tb, true, type, Role::none)
+                   : matmul_as(dc, b, false, !tb, type, Role::none);
+  if (saved.wants(1))
+    result[1] = tb ? matmul_as(dc, a, true, ta, type, Role::none)
+                   : matmul_as(a, dc, !ta, false, type, Role::none);
+  return result;
+}
+
 }  // namespace
 
 const OpDef kLinearOp{.name = "linear",
@@ -65,6 +108,26 @@ Tensor linear_to(const Tensor& x, const Tensor& weight, const Tensor& bias, DTyp
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return linear_to(x, weight, bias, x.defined() ? x.dtype() : DType::f32);
+}
+
+const OpDef kMatmulOp{.name = "matmul",
+    .formula = "C = op(A) op(B), op(X) = X or X^T",
+    .signature = kSignature<kMatmulOp>,
+    .attrs = attr_type<MatmulAttrs>(),
+    .infer = matmul_infer,
+    .cost = matmul_cost,
+    .cpu = matmul_cpu,
+    SINTER_KERNELS(matmul),
+    .backward = matmul_backward,
+    .saves_in = 0b11,
+    .strided = 0b11};
+
+Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
+  return matmul_as(a, b, trans_a, trans_b, a.defined() ? a.dtype() : DType::f32, Role::none);
+}
+Tensor matmul_as(
+    const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, DType out, Role role) {
+  return apply1(kMatmulOp, {a, b}, MatmulAttrs{trans_a, trans_b, out}, role);
 }
 
 }  // namespace sinter

@@ -1,25 +1,38 @@
-// linear: y[b, o] = sum_i x[b, i] W[o, i] + bias[o]. A block owns a tile of y. Reads x, W and the
-// bias once per tile that needs them, B I e + O I e bytes at least; writes B O e.
+// linear: y[b, o] = sum_i x[b, i] W[o, i] + bias[o]; matmul: c[i, j] = sum_p a[i, p] b[p, j], a and
+// b stored so or transposed. A block owns a tile of the result. Reads both operands once per tile
+// that needs them, B I e + O I e bytes at least, and the bias; writes B O e.
 #include "ops/ops.h"
 #include "ops/product/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
 SINTER_PRODUCT_KERNELS(linear, Product)
+SINTER_PRODUCT_KERNELS(matmul, Product)
 
-void linear(const Call& call) {
-  const Tensor &x = call.in[0], &weight = call.in[1], &y = call.out[0];
-  const Tensor bias = optional_input(call.in, 2);
+// launch(product, epilogue) does what the library does not.
+template <class Launch>
+static void run_product(
+    const Call& call, bool trans_a, bool trans_b, const Tensor& bias, const Launch& launch) {
+  const Tensor &a = call.in[0], &b = call.in[1], &c = call.out[0];
   const auto own = [&] {
-    visit_float(x.dtype(), [&]<class T>(T) {
-      with_result<T>(y.dtype(), [&]<class Y>(Y) {
-        launch_linear<Layout::along_k, Layout::along_k>(
-            Product<T>{product_side<T>(x, false), product_side<T>(weight, false)},
-            StoreSums<T, Y>{Bias<T>(bias), columns_out<Y>(y)});
+    visit_float(a.dtype(), [&]<class T>(T) {
+      with_result<T>(c.dtype(), [&]<class Y>(Y) {
+        launch(Product<T>{product_side<T>(a, trans_a), product_side<T>(b, !trans_b)},
+            StoreSums<T, Y>{Bias<T>(bias), columns_out<Y>(c)});
       });
     });
   };
-  by_library_or(own, x, false, weight, true, bias, y);
+  by_library_or(own, a, trans_a, b, trans_b, bias, c);
+}
+
+void linear(const Call& call) {
+  run_product(call, false, true, optional_input(call.in, 2),
+      [](const auto&... x) { launch_linear<Layout::along_k, Layout::along_k>(x...); });
+}
+void matmul(const Call& call) {
+  const auto& attrs = call.as<MatmulAttrs>();
+  run_product(call, attrs.trans_a, attrs.trans_b, Tensor(),
+      [](const auto&... x) { launch_matmul<Layout::along_k, Layout::along_outer>(x...); });
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -28,7 +28,8 @@ TEST(CudnnConv, DeclinesWithoutTheLibrary) {
   const Tensors in{Tensor::ones({1, 1, 2, 2}), Tensor::ones({1, 1, 1, 1})};
   Tensors out{Tensor::empty({1, 1, 2, 2})};
   const Attrs attrs = Conv2dAttrs{};
-  EXPECT_FALSE(cudnn_conv2d({kConv2dOp, in, out, attrs}, [] {}));
+  const Call call{kConv2dOp, in, out, attrs};
+  EXPECT_FALSE(cudnn_conv2d(call, conv2d_sizes(call), [] {}));
   GTEST_SKIP() << "cuDNN's headers are not there";
 }
 
@@ -44,7 +45,11 @@ struct ConvCall {
     out[0] = Tensor::empty(out[0].shape(), out[0].dtype(), test::kCuda);
   }
   bool ask(const std::function<void()>& own = [] {}) {
-    return cudnn_conv2d({op, in, out, attrs}, own);
+    const Call call{op, in, out, attrs};
+    const Conv2dSizes sizes = &op == &kConv2dInputGradOp    ? conv2d_input_grad_sizes(call)
+                              : &op == &kConv2dWeightGradOp ? conv2d_weight_grad_sizes(call)
+                                                            : conv2d_sizes(call);
+    return cudnn_conv2d(call, sizes, own);
   }
   const OpDef& op;
   Attrs attrs;
@@ -140,7 +145,9 @@ TEST(CudnnConv, ReluIsPartOfTheCallWhereNothingIsKept) {
   apply(kConvActOp, call.in, attrs);
   const Conv2dSizes sizes =
       conv2d_sizes(call.in[0], call.in[1], call.out[0], call.attrs.as<Conv2dAttrs>());
-  EXPECT_FALSE(cudnn_conv2d_relu(Operands(call.in).first(2), call.out[0], sizes, [] {}));
+  const Tensors no_bias{call.in[0], call.in[1]};
+  EXPECT_FALSE(cudnn_conv2d(
+      {kConv2dOp, no_bias, call.out, call.attrs}, sizes, [] {}, true));
   EXPECT_EQ(recorder.convolutions().size(), asked);
 }
 
@@ -260,7 +267,8 @@ TEST(CudnnConv, TheOwnKernelServesWhereTheLibraryDoesNot) {
   const Tensors huge{Tensor::shape_only({1 << 11, 1, 1 << 10, 1 << 10}, DType::f32, test::kCuda),
       Tensor::shape_only({1, 1, 1, 1}, DType::f32, test::kCuda)};
   Tensors out = kConv2dOp.results(huge, attrs);
-  EXPECT_FALSE(cudnn_conv2d({kConv2dOp, huge, out, attrs}, [] {})) << "2^31 elements";
+  const Call call{kConv2dOp, huge, out, attrs};
+  EXPECT_FALSE(cudnn_conv2d(call, conv2d_sizes(call), [] {})) << "2^31 elements";
 }
 
 // A kernel takes 2 us on this machine.

@@ -236,41 +236,24 @@ bool cudnn_counts(const Conv2dSizes& z) {
   return true;  // strides and paddings are ints by the shape rule
 }
 
-bool by_plan(const ConvKey& key, const Tensor& x, const Tensor& weight, const Tensor& bias,
-    const Tensor& y, const std::function<void()>& own) {
-  const bool takes_bias = !bias.defined() || bias.dtype() == y.dtype();
-  if (choice_rule() == ChoiceRule::own || !takes_bias || !cudnn_counts(key.sizes)) return false;
-  return ConvPlans::get().run(
-      key, {x.raw(), weight.raw(), y.raw(), bias.defined() ? bias.raw() : nullptr}, own);
-}
-
 }  // namespace
 
-bool cudnn_conv2d(const Call& call, const std::function<void()>& own) {
+bool cudnn_conv2d(
+    const Call& call, const Conv2dSizes& sizes, const std::function<void()>& own, bool relu) {
+  const bool by_input = &call.op == &kConv2dInputGradOp,
+             by_weight = &call.op == &kConv2dWeightGradOp;
   const Tensor bias = optional_input(call.in, 2), &result = call.out[0];
-  const bool forward = &call.op == &kConv2dOp, by_input = &call.op == &kConv2dInputGradOp;
-  const Tensor &x = forward    ? call.in[0]
-                    : by_input ? result
-                               : call.in[1],
-               &weight = forward || by_input ? call.in[1] : result,
-               &y = forward ? result : call.in[0];
-  const Conv2dSizes sizes = forward    ? conv2d_sizes(call)
-                            : by_input ? conv2d_input_grad_sizes(call)
-                                       : conv2d_weight_grad_sizes(call);
-  return by_plan({forward       ? ConvProduct::forward
-                     : by_input ? ConvProduct::input_grad
-                                : ConvProduct::weight_grad,
-                     sizes, x.dtype(), weight.dtype(), bias.defined(), false, allow_tf32()},
-      x, weight, bias, y, own);
-}
-
-bool cudnn_conv2d_relu(
-    Operands in, const Tensor& y, const Conv2dSizes& sizes, const std::function<void()>& own) {
-  const Tensor bias = optional_input(in, 2);
-  if (!bias.defined()) return false;  // the library's fused call wants one
-  return by_plan(
-      {ConvProduct::forward, sizes, in[0].dtype(), in[1].dtype(), true, true, allow_tf32()}, in[0],
-      in[1], bias, y, own);
+  const Tensor &x = by_input ? result : call.in[by_weight ? 1 : 0],
+               &weight = by_weight ? result : call.in[1],
+               &y = by_input || by_weight ? call.in[0] : result;
+  const bool takes_bias = bias.defined() ? bias.dtype() == y.dtype() : !relu;
+  if (choice_rule() == ChoiceRule::own || !takes_bias || !cudnn_counts(sizes)) return false;
+  const ConvProduct product = by_input    ? ConvProduct::input_grad
+                              : by_weight ? ConvProduct::weight_grad
+                                          : ConvProduct::forward;
+  return ConvPlans::get().run(
+      {product, sizes, x.dtype(), weight.dtype(), bias.defined(), relu, allow_tf32()},
+      {x.raw(), weight.raw(), y.raw(), bias.defined() ? bias.raw() : nullptr}, own);
 }
 
 }  // namespace sinter
@@ -278,8 +261,7 @@ bool cudnn_conv2d_relu(
 #else
 
 namespace sinter {
-bool cudnn_conv2d(const Call&, const std::function<void()>&) { return false; }
-bool cudnn_conv2d_relu(Operands, const Tensor&, const Conv2dSizes&, const std::function<void()>&) {
+bool cudnn_conv2d(const Call&, const Conv2dSizes&, const std::function<void()>&, bool) {
   return false;
 }
 }  // namespace sinter

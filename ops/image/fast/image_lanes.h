@@ -191,7 +191,7 @@ void from_lanes(const E* lanes, int64_t count, T* x, int64_t image_stride, int64
   }
 }
 
-// Compiled once, in conv2d_cpu.cpp.
+// Compiled once, in conv2d.cpp.
 #define SINTER_IMAGE_LANES(DO, T, V)                                           \
   DO template void to_lanes<V, V, T>(const T*, int64_t, int64_t, int64_t, V*); \
   DO template void from_lanes<V, V, T>(const V*, int64_t, T*, int64_t, int64_t)

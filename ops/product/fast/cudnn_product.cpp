@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "core/device/cuda_dnn.h"
@@ -87,10 +88,10 @@ std::vector<const void*> memory_of(const ProductMemory& m, const GemmEpilogue& e
   return memory;
 }
 
-class GraphProduct final : public CudnnProduct {
+class GraphProduct {
  public:
   GraphProduct(const Gemm& gemm, bool has_bias, const GemmEpilogue& epilogue);
-  void run(const ProductMemory& memory, const GemmEpilogue& epilogue) const override;
+  void run(const ProductMemory& memory, const GemmEpilogue& epilogue) const;
 
  private:
   Descriptor make(cudnnBackendDescriptorType_t type);
@@ -120,9 +121,7 @@ Descriptor GraphProduct::tensor(cudnnDataType_t type, int64_t rows, int64_t cols
       std::vector{std::max(rows * row_stride, cols * col_stride), row_stride, col_stride});
   set(t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, std::vector{id});
   set(t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, std::vector{int64_t{16}});
-  const bool is_virtual = id < 0;
-  SINTER_CUDA_CALL(cudnnBackendSetAttribute(
-      t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual));
+  set(t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, std::vector{char{id < 0}});
   finalize(t);
   return t;
 }
@@ -312,9 +311,9 @@ std::string cudnn_graph(const Gemm& g, const ProductMemory& memory, const GemmEp
   return epilogue.steps->halves ? text + " halves" : text;
 }
 
-std::unique_ptr<CudnnProduct> make_cudnn_product(
-    const Gemm& gemm, bool has_bias, const GemmEpilogue& epilogue) {
-  return std::make_unique<GraphProduct>(gemm, has_bias, epilogue);
+CudnnProduct make_cudnn_product(const Gemm& gemm, bool has_bias, const GemmEpilogue& epilogue) {
+  return std::bind_front(
+      &GraphProduct::run, std::make_shared<const GraphProduct>(gemm, has_bias, epilogue));
 }
 
 }  // namespace sinter
@@ -323,9 +322,7 @@ std::unique_ptr<CudnnProduct> make_cudnn_product(
 
 namespace sinter {
 std::string cudnn_graph(const Gemm&, const ProductMemory&, const GemmEpilogue&) { return ""; }
-std::unique_ptr<CudnnProduct> make_cudnn_product(const Gemm&, bool, const GemmEpilogue&) {
-  return nullptr;
-}
+CudnnProduct make_cudnn_product(const Gemm&, bool, const GemmEpilogue&) { return {}; }
 }  // namespace sinter
 
 #endif

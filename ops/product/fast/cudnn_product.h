@@ -4,24 +4,21 @@
 // where cuBLASLt may have none, and by those who measure. Thread-safe.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 
 #include "ops/product/gemm_library.h"
 
 namespace sinter {
 
-// What a product reads and writes beside what its epilogue names.
+// What a product reads and writes beside what its epilogue names. aux: cuBLASLt's for that.
 struct ProductMemory {
-  const void *a, *b, *bias, *c;
+  const void *a, *b, *bias;
+  void *c, *aux;
 };
 
-class CudnnProduct {
- public:
-  virtual ~CudnnProduct() = default;
-  // On the thread's stream.
-  virtual void run(const ProductMemory& memory, const GemmEpilogue& epilogue) const = 0;
-};
+// Runs it on the thread's stream.
+using CudnnProduct = std::function<void(const ProductMemory& memory, const GemmEpilogue& epilogue)>;
 
 // The graph as text, for the key of a plan: with its layouts, and without its sizes and types. "":
 // it is too small to be worth a graph, no graph of ours says it, or there is no cuDNN in this
@@ -30,7 +27,6 @@ std::string cudnn_graph(
     const Gemm& gemm, const ProductMemory& memory, const GemmEpilogue& epilogue);
 // Throws device where the library is not there, or has no kernel that gives equal bits at each run.
 // REQUIRES: it has a text; not inside a capture.
-std::unique_ptr<CudnnProduct> make_cudnn_product(
-    const Gemm& gemm, bool has_bias, const GemmEpilogue& epilogue);
+CudnnProduct make_cudnn_product(const Gemm& gemm, bool has_bias, const GemmEpilogue& epilogue);
 
 }  // namespace sinter

@@ -39,11 +39,6 @@ int alignment_of(const void* p) {
   return 1 << std::min(4, std::countr_zero(reinterpret_cast<uintptr_t>(p) | 16));
 }
 
-struct Pointers {
-  const void *a, *b, *bias;
-  void *c, *aux;
-};
-
 // By GemmEpilogue::Kind: without and with a bias, and in words.
 struct Form {
   cublasLtEpilogue_t plain, biased;
@@ -68,17 +63,14 @@ struct GemmKey {
 
   // With an epilogue the own kernel is as good until it is measured: one launch, the same bytes.
   bool fused() const { return epilogue != GemmEpilogue::none; }
-  // "f32 -> f32 m 4 n 8 k 16 A B + bias, relu"
-  std::string product() const {
-    const Gemm& g = gemm;
-    return cat(name_of(g.in), " -> ", name_of(g.out), " m ", g.m, " n ", g.n, " k ", g.k,
-        g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B", has_bias ? " + bias" : "",
-        kForms[epilogue].text, tf32 ? " tf32" : "");
-  }
+  // "product f32 -> f32 m 4 n 8 k 16 A B + bias, relu, ld .."
   std::string question() const {
-    return cat("product ", product(), ", ld ", gemm.lda, " ", gemm.ldb, " ", gemm.ldc, ", bias ",
-        name_of(gemm.bias), ", aligned ", align_a, " ", align_b, " ", align_bias, " ", align_c, " ",
-        align_aux, graph.empty() ? "" : ", graph ", graph);
+    const Gemm& g = gemm;
+    return cat("product ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m, " n ", g.n, " k ",
+        g.k, g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B", has_bias ? " + bias" : "",
+        kForms[epilogue].text, tf32 ? " tf32" : "", ", ld ", g.lda, " ", g.ldb, " ", g.ldc,
+        ", bias ", name_of(g.bias), ", aligned ", align_a, " ", align_b, " ", align_bias, " ",
+        align_c, " ", align_aux, graph.empty() ? "" : ", graph ", graph);
   }
 };
 
@@ -87,10 +79,10 @@ struct Plan {
   cuda::LtLayout a, b, c;
   cublasLtMatmulDescAttributes_t aux_attribute = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  std::unique_ptr<CudnnProduct> graph;  // made when it first runs
-  Choice choice;                        // among the own kernel, those, and the graph
+  CudnnProduct graph;  // made when it first runs
+  Choice choice;       // among the own kernel, those, and the graph
 
-  void run(const Gemm& gemm, const Pointers& p, const cublasLtMatmulAlgo_t& algorithm) const;
+  void run(const Gemm& gemm, const ProductMemory& p, const cublasLtMatmulAlgo_t& algorithm) const;
 };
 
 class Plans {
@@ -102,13 +94,12 @@ class Plans {
     return plans;
   }
 
-  bool run(const Gemm& gemm, const Pointers& p, const GemmEpilogue& epilogue,
+  bool run(const Gemm& gemm, const ProductMemory& p, const GemmEpilogue& epilogue,
       const std::function<void()>& own) {
     const std::lock_guard lock(mutex_);
     GemmKey key{gemm, epilogue.kind, p.bias != nullptr, allow_tf32(), alignment_of(p.a),
         alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c), alignment_of(p.aux), ""};
-    const ProductMemory memory{p.a, p.b, p.bias, p.c};
-    key.graph = cudnn_graph(gemm, memory, epilogue);
+    key.graph = cudnn_graph(gemm, p, epilogue);
     if (epilogue.kind == GemmEpilogue::other && key.graph.empty()) return false;
     const auto found = plans_.find(key);
     Plan* plan = found == plans_.end() ? nullptr : found->second.get();
@@ -127,7 +118,7 @@ class Plans {
       if (i == 0) return own();
       if (i <= plan->algorithms.size()) return plan->run(gemm, p, plan->algorithms[i - 1]);
       if (!plan->graph) plan->graph = make_cudnn_product(gemm, key.has_bias, epilogue);
-      plan->graph->run(memory, epilogue);
+      plan->graph(p, epilogue);
     };
     return run_chosen(plan->choice, "cublaslt_gemm", std::cref(question), std::cref(make_it));
   }
@@ -139,14 +130,15 @@ class Plans {
   cublasLtHandle_t handle() const { return handle_; }
 
  private:
-  std::unique_ptr<Plan> make(const GemmKey& key, const Pointers& p);
+  std::unique_ptr<Plan> make(const GemmKey& key, const ProductMemory& p);
 
   std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<GemmKey, std::unique_ptr<Plan>> plans_;
 };
 
-void Plan::run(const Gemm& gemm, const Pointers& p, const cublasLtMatmulAlgo_t& algorithm) const {
+void Plan::run(
+    const Gemm& gemm, const ProductMemory& p, const cublasLtMatmulAlgo_t& algorithm) const {
   void* workspace = scratch(cuda::device(), kLibraryWorkspace).memory;
   if (cuda::rehearsing()) return;
   if (p.bias) set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
@@ -163,7 +155,7 @@ void Plan::run(const Gemm& gemm, const Pointers& p, const cublasLtMatmulAlgo_t& 
       cuda::stream()));
 }
 
-std::unique_ptr<Plan> Plans::make(const GemmKey& key, const Pointers& p) {
+std::unique_ptr<Plan> Plans::make(const GemmKey& key, const ProductMemory& p) {
   const Gemm& g = key.gemm;
   auto plan = std::make_unique<Plan>();
   plan->choice.candidates = {{"own kernel"}};
