@@ -112,12 +112,8 @@ template <class R> void reduce(const Call& call, uint32_t mask, bool mean = fals
     }
     const V factor = mean ? V(1) / V(x.numel() / y.numel()) : V(1);
     // A scalar has no dim to reduce, and no `now`.
-    const auto put = [&]<class To>(To* to) {
-      for (int64_t i = 0; i < y.numel(); ++i)
-        to[i] = To((now ? now[i] : V(x.data<T>()[i])) * factor);
-    };
-    if (y.dtype() == x.dtype()) return put(y.data<T>());
-    put(y.data<V>());
+    for (int64_t i = 0; i < y.numel(); ++i)
+      y.data<T>()[i] = T((now ? now[i] : V(x.data<T>()[i])) * factor);
   });
 }
 uint32_t mask_of(const Call& call) {
@@ -126,7 +122,17 @@ uint32_t mask_of(const Call& call) {
 void sum_cpu(const Call& call) { reduce<Sum>(call, mask_of(call)); }
 void mean_cpu(const Call& call) { reduce<Sum>(call, mask_of(call), true); }
 void max_cpu(const Call& call) { reduce<Max>(call, mask_of(call)); }
-void sum_rows_cpu(const Call& call) { reduce<Sum>(call, (1u << (call.in[0].rank() - 1)) - 1); }
+// By columns even where there is one, as fused gradients of a bias are: the same bits.
+void sum_rows_cpu(const Call& call) {
+  const Tensor& x = call.in[0];
+  const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
+  visit_float(x.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    for_columns(cols, rows * int64_t(sizeof(T)), [&](int64_t first, int64_t width) {
+      column_sums<V>(x.data<T>() + first, rows, cols, width, call.out[0].data<V>() + first);
+    });
+  });
+}
 
 Tensors sum_rows_grad(const Saved& saved, Operands grads) {
   const Tensor &x = saved.in[0], &dy = grads[0];
