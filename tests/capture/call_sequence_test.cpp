@@ -303,6 +303,8 @@ class World {
             sample_labels(e.rows, std::max<int64_t>(s_.program.classes, 1), s_.seed + event)
                 .to(s_.device));
         results_ = captured_ ? (*steps_[e.step])(in) : step(s_.steps[e.step], in);
+        // A captured step gives a copy of what views an input, which may change later.
+        if (!captured_ && s_.returns_view) results_.back() = results_.back().to(kCpu);
         if (captured_) look_at_groups(*steps_[e.step]);
         break;
       }
