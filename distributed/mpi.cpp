@@ -38,6 +38,13 @@ const MpiLibrary& mpi_library() {
   return found;
 }
 
+void check_mpi(int status, const char* what) {
+  if (status == 0) return;
+  throw Error(
+      Error::Kind::state, cat("MPI: ", what, " failed: ", mpi_library().calls->text_of(status),
+                              "; its status must be MPI_SUCCESS"));
+}
+
 // MPI counts in int.
 int count_of_bytes(double bytes) {
   SINTER_CHECK(bytes <= std::numeric_limits<int>::max(), usage,
@@ -59,7 +66,7 @@ class MpiCommunicator final : public Communicator {
     std::vector<double> lengths(ranks);
     lengths[static_cast<size_t>(rank())] = static_cast<double>(own.size());
     Requests requests(1);
-    mpi_.sum(lengths.data(), size(), true, &requests[0]);
+    check_mpi(mpi_.sum(lengths.data(), size(), true, &requests[0]), "MPI_Iallreduce");
     wait(requests);
     std::vector<int> sizes, begins;
     double bytes = 0;
@@ -70,8 +77,9 @@ class MpiCommunicator final : public Communicator {
     }
     std::string text(static_cast<size_t>(count_of_bytes(bytes)), 0);
     requests.resize(1);
-    mpi_.gather(own.data(), sizes[static_cast<size_t>(rank())], text.data(), sizes.data(),
-        begins.data(), &requests[0]);
+    check_mpi(mpi_.gather(own.data(), sizes[static_cast<size_t>(rank())], text.data(), sizes.data(),
+                  begins.data(), &requests[0]),
+        "MPI_Iallgatherv");
     wait(requests);
     std::vector<std::string> all;
     for (size_t r = 0; r < ranks; ++r)
@@ -97,8 +105,9 @@ class MpiCommunicator final : public Communicator {
       constexpr int64_t kMost = 1 << 30;
       while (piece.count > 0) {
         const int64_t count = std::min(piece.count, kMost);
-        mpi_.sum(
-            piece.data, static_cast<int>(count), dtype == DType::f64, &requests.emplace_back());
+        check_mpi(mpi_.sum(piece.data, static_cast<int>(count), dtype == DType::f64,
+                      &requests.emplace_back()),
+            "MPI_Iallreduce");
         piece.data = static_cast<char*>(piece.data) + count * static_cast<int64_t>(size_of(dtype));
         piece.count -= count;
       }
@@ -127,8 +136,12 @@ class MpiCommunicator final : public Communicator {
   };
   // The last goes first: requests of a sum end in about the order in which they began.
   bool test(Requests& requests) {
-    while (!requests.empty() && mpi_.test(&requests.back())) requests.pop_back();
-    return requests.empty();
+    int done = 1;
+    while (done && !requests.empty()) {
+      check_mpi(mpi_.test(&requests.back(), &done), "MPI_Test");
+      if (done) requests.pop_back();
+    }
+    return done;
   }
 
   // Looks again and again at first; then gives the core away between two looks, since ranks may be
@@ -203,8 +216,9 @@ std::unique_ptr<Communicator> make_mpi_communicator() {
     throw Error(Error::Kind::not_built, cat("MPI: not in this build: ", why),
         "scripts/setup mpi (libopenmpi-dev, openmpi-bin), then configure and build again");
   }
+  SINTER_CHECK(!calls->started(), state, "MPI: it was started before; once in a process");
   int rank = 0, size = 0;
-  SINTER_CHECK(calls->start(&rank, &size), state, "MPI: it was started before; once in a process");
+  check_mpi(calls->start(&rank, &size), "MPI_Init");
   return std::make_unique<MpiCommunicator>(*calls, rank, size);
 }
 

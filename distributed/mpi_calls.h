@@ -7,19 +7,20 @@ namespace sinter::distributed {
 
 using MpiRequest = void*;  // room for an MPI_Request, of whatever MPI
 
-// All speak of MPI_COMM_WORLD. A call that fails ends the processes of all ranks, with what MPI
-// says of it.
+// All speak of MPI_COMM_WORLD. What gives an int gives MPI's status, 0 for success.
 struct MpiCalls {
-  bool (*start)(int* rank, int* size);  // false: it was started before
+  bool (*started)();
+  int (*start)(int* rank, int* size);
   void (*end)();
   void (*abort)(int exit_status);
   const char* (*version)();
+  const char* (*text_of)(int status);
 
   // Each begins what test() sees the end of.
-  void (*gather)(const void* own, int bytes, void* all, const int* sizes, const int* begins,
+  int (*gather)(const void* own, int bytes, void* all, const int* sizes, const int* begins,
       MpiRequest* request);
-  void (*sum)(void* data, int count, bool f64, MpiRequest* request);
-  bool (*test)(MpiRequest* request);
+  int (*sum)(void* data, int count, bool f64, MpiRequest* request);
+  int (*test)(MpiRequest* request, int* done);
 
   // A byte that is not waited for.
   void (*send_note)(int rank);

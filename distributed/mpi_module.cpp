@@ -24,15 +24,15 @@ MPI_Request* mpi(MpiRequest* request) {
 //   stays; other MPIs do not read it.
 void choose_sum() { setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "3", 0); }
 
-bool start(int* rank, int* size) {
-  int before = 0, thread_level = 0;
-  MPI_Initialized(&before);
-  if (before) return false;
+int start(int* rank, int* size) {
   choose_sum();
-  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &thread_level);
+  int thread_level = 0;
+  const int status = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &thread_level);
+  if (status != MPI_SUCCESS) return status;
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, rank);
   MPI_Comm_size(MPI_COMM_WORLD, size);
-  return true;
+  return status;
 }
 
 const char* version() {
@@ -42,20 +42,22 @@ const char* version() {
   return text;
 }
 
-void gather(const void* own, int bytes, void* all, const int* sizes, const int* begins,
+const char* text_of(int status) {
+  static char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  return text;
+}
+
+int gather(const void* own, int bytes, void* all, const int* sizes, const int* begins,
     MpiRequest* request) {
-  MPI_Iallgatherv(own, bytes, MPI_BYTE, all, sizes, begins, MPI_BYTE, MPI_COMM_WORLD, mpi(request));
+  return MPI_Iallgatherv(
+      own, bytes, MPI_BYTE, all, sizes, begins, MPI_BYTE, MPI_COMM_WORLD, mpi(request));
 }
 
-void sum(void* data, int count, bool f64, MpiRequest* request) {
-  MPI_Iallreduce(MPI_IN_PLACE, data, count, f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
-      mpi(request));
-}
-
-bool test(MpiRequest* request) {
-  int done = 0;
-  MPI_Test(mpi(request), &done, MPI_STATUS_IGNORE);
-  return done;
+int sum(void* data, int count, bool f64, MpiRequest* request) {
+  return MPI_Iallreduce(MPI_IN_PLACE, data, count, f64 ? MPI_DOUBLE : MPI_FLOAT, MPI_SUM,
+      MPI_COMM_WORLD, mpi(request));
 }
 
 void send_note(int rank) {
@@ -78,14 +80,24 @@ bool receive_note(int* from) {
 
 }  // namespace
 
-const MpiCalls sinter_mpi_calls = {.start = start,
+const MpiCalls sinter_mpi_calls = {
+    .started =
+        [] {
+          int started = 0;
+          MPI_Initialized(&started);
+          return started != 0;
+        },
+    .start = start,
     .end = [] { MPI_Finalize(); },
     .abort = [](int exit_status) { MPI_Abort(MPI_COMM_WORLD, exit_status); },
     .version = version,
+    .text_of = text_of,
     .gather = gather,
     .sum = sum,
-    .test = test,
+    .test = [](MpiRequest* request,
+                int* done) { return MPI_Test(mpi(request), done, MPI_STATUS_IGNORE); },
     .send_note = send_note,
-    .receive_note = receive_note};
+    .receive_note = receive_note,
+};
 
 }  // namespace sinter::distributed
