@@ -16,19 +16,17 @@ template <class Handle> void open() {
 }  // namespace
 
 void warm_up(int device, const std::function<void(const char* what)>& done) {
-  const auto open_first = [&](const char* what, void (*open)()) {
+  const auto open_first = [&](const char* what, const std::function<void()>& open) {
     try {
       open();
     } catch (const Error&) {  // who needs it will be told
     }
     done(what);
   };
-  try {
+  open_first("card", [&] {
     allocator(device);
-  } catch (const Error&) {
-    return;
-  }
-  open_first("card", [] { thread_state(); });
+    thread_state();
+  });
   open_first("cuBLASLt", open<CublasLtHandle>);
   open_first("choices kept", [] { kept_choice(""); });
 #if SINTER_HAS_CUDNN
