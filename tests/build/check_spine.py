@@ -36,9 +36,9 @@ EXCLUDED = [
     ("core/atomic_file.*", "file format: a save is whole or not at all"),
     ("core/file_start.*", "file format: what a file is by its first bytes"),
 ]
-# The goal is 11,000, and it is missed: this is the number that stood on 2026-11-26, rounded up.
+# The goal is 11,000, and it is missed: this is the number that stood on 2026-11-27, rounded up.
 # Who makes the spine shorter lowers it.
-LIMIT = 15_550
+LIMIT = 14_950
 WITHIN = 0.1  # of the counts in docs/TOUR.md
 
 
