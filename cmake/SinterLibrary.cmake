@@ -137,7 +137,9 @@ function(sinter_module folder name dependency)
   string(REGEX REPLACE ".*::" "" package ${dependency})
   if(${package}_FOUND)
     add_library(sinter_${name} MODULE ${folder}/${name}_module.cpp)
-    set_target_properties(sinter_${name} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON
+    # One RPATH, built and installed: see examples/CMakeLists.txt.
+    set_target_properties(sinter_${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON
+                          INSTALL_RPATH $ORIGIN INSTALL_RPATH_USE_LINK_PATH ON
                           LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
     target_link_libraries(sinter_${name} PRIVATE sinter_flags ${dependency})
     add_dependencies(${lib} sinter_${name})
