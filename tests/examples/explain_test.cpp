@@ -102,8 +102,10 @@ class PrintedWords {
   // Titles are words: "kB moved", "Row of B <- of A", "p95", "hidden 64".
   static bool is_head(const std::string& line) {
     static const std::regex title("[%A-Za-z][-A-Za-z%/,<. ]*[0-9]*");
-    return std::ranges::all_of(
-        cells_of(line), [](const Cell& cell) { return std::regex_match(cell.text, title); });
+    const std::vector<Cell> cells = cells_of(line);
+    return cells.size() > 2 &&  // "gain", and a sentence without a figure
+           std::ranges::all_of(
+               cells, [](const Cell& cell) { return std::regex_match(cell.text, title); });
   }
   // Verdicts, kinds and other cells that are words: those that a reader may ask for. A row's first
   // and its name are what was run.
