@@ -101,9 +101,10 @@ template <class T> struct ElementTerms {
 
 // Outputs lie side by side. A block owns 32 of them, a lane one, its warps the terms in turn,
 // joined in order. Reads each term once, writes y.
-template <class R, class Terms, class U, class V = typename Terms::V>
-SINTER_KERNEL reduce_columns(
-    Terms term, Out<U> y, Reduction r, int64_t per_split, V factor, Partials<V> partials) {
+template <class R, class Terms, class U>
+SINTER_KERNEL reduce_columns(Terms term, Out<U> y, Reduction r, int64_t per_split,
+    typename Terms::V factor, Partials<typename Terms::V> partials) {
+  using V = typename Terms::V;
   auto& tile = shared<SharedTile<V, 32, 32>>();
   const int64_t o = block_x() * 32 + lane(), begin = block_y() * per_split;
   const int64_t end = begin + per_split < r.terms ? begin + per_split : r.terms;
