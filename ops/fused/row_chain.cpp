@@ -29,7 +29,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const size_t last = layers_of(in) - 1;
   const DType dtype = in[kX].dtype();
   // The inputs of the layers, and what the activations that gave them saved.
-  Tensors rows{in[kX]}, saved{of_inputs ? in[kSaved] : in[kX]};
+  Tensors rows{in[kX]}, saved{of_inputs && in[kSaved].defined() ? in[kSaved] : in[kX]};
   for (size_t l = 0; l < last; ++l) {
     const Tensors operands{rows[l], weight_of(in, l), bias_of(in, l)};
     const Tensors made = call_fused(kLinearActOp, operands, LinearActAttrs{act, of_inputs, dtype});
@@ -58,6 +58,8 @@ std::string limit(Operands in, const Attrs& attrs) {
   const std::vector<int64_t> widths = chain_widths(in);
   if (in[kSaved].defined() && act_saves(a.act) != pointwise::Saves::inputs)
     return cat("the backward of ", print_value(a.act), " reads x; no other value");
+  if (a.of_act && !in[kSaved].defined() && act_saves(a.act) == pointwise::Saves::inputs)
+    return cat("the backward of ", print_value(a.act), " reads x itself; an x that it gave");
   if (in[kX].dtype() == DType::f64) return "the operands are f64; f32 or bf16";
   if (widths.back() > kHeadClasses)
     return cat("there are ", widths.back(), " classes; at most ", kHeadClasses, " classes");
