@@ -15,6 +15,9 @@
 #include "tests/ops/device_samples.h"
 
 namespace sinter {
+
+std::vector<Sample> row_chain_samples_of_activations();  // samples/row_chain.cpp
+
 namespace {
 
 // Kernels that differ in element types alone are one kernel.
@@ -89,6 +92,9 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
       run_sample(op, sample, dtype);
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) run_backward(op, sample, dtype);
   });
+  for (const Sample& sample : row_chain_samples_of_activations()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) run_sample(kRowChainOp, sample, dtype);
+  }
   const Tensors many(
       130, Tensor::ones({3}, DType::f32,
                kSimt));  // more gradients than one table holds: norm and scaling apart

@@ -24,6 +24,7 @@ std::vector<Sample> gated_linear_samples() {
       make(97, 77, 333, Act::silu, false, "ragged"), make(1, 77, 130, Act::gelu, true, "one row"),
       make(0, 7, 5, Act::silu, true, "empty batch"),
       make(64, 64, 64, Act::gelu_tanh, true, "whole tiles"),
+      make(32, 64, 64, Act::silu, true, "whole tiles, looked up"),
       make(63, 40, 33, Act::relu, true, "relu, a row less than a tile"),
       make(65, 33, 31, Act::sigmoid, true, "sigmoid, a row more"),
       make(17, 40, 33, Act::tanh, false, "tanh"), make(17, 40, 33, Act::none, true, "bilinear"),

@@ -73,7 +73,8 @@ const Samples row_chain_samples_of(kRowChainOp, row_chain_samples);
 std::vector<Sample> row_chain_samples_of_activations() {
   return {with_saved(Act::gelu, 35, {24, 40, 10}), with_saved(Act::silu, 20, {40, 10}),
       make(16, {32, 24, 40, 16}, {.act = Act::gelu, .input_grad = true}, "gelu"),
-      make(18, {17, 33, 20}, {.act = Act::tanh, .input_grad = true, .of_act = true}, "tanh")};
+      make(18, {17, 33, 20}, {.act = Act::tanh, .input_grad = true, .of_act = true}, "tanh"),
+      make(17, {24, 40, 33}, {.act = Act::silu}, "silu, many classes")};
 }
 
 }  // namespace sinter
