@@ -95,7 +95,7 @@ Graph bind(Graph graph, const FindTensor& find) {
 void check_forward(const Graph& graph, const std::string& file) {
   const auto require = [&](bool condition, const std::string& what) {
     SINTER_CHECK(condition, data, cat("graph: not for predict: ", escaped(file), "; ", what),
-        "mnist predict --dump-graph F writes one that fits");
+        "dump() of the graph of a prediction writes one that fits");
   };
   const auto changed = [&](const Buffer& buffer) {
     return buffer.kind != Buffer::Kind::local &&

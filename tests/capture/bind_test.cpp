@@ -152,7 +152,8 @@ TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
   };
   EXPECT_NO_THROW(check_forward(forward("f32[1, 6]", "f32[1, 6]"), "F"));
   const auto refused = [](const Graph& graph, std::vector<std::string> facts) {
-    facts.insert(facts.end(), {"graph: not for predict: F; ", "mnist predict --dump-graph F"});
+    facts.insert(
+        facts.end(), {"graph: not for predict: F; ", "dump() of the graph of a prediction"});
     expect_error(Error::Kind::data, facts, [&] { check_forward(graph, "F"); });
   };
   refused(saved(SmallMlp().training_graph()), {"it changes 13 tensors in place"});
