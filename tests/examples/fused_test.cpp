@@ -182,7 +182,7 @@ TEST(MnistFused, PredictIsTimedInEachModeAndBatch) {
   const Program program;
   program.run(0, kSmallFused + Words{"--steps", "2", "--out", "a"});
   const Words bench{"predict", "--bench", "--from", "a", "--threads", "1", "--batch", "1,8"};
-  const Result r = program.run(0, bench + Words{"--json"});
+  const Result r = program.run(0, bench + Words{"--json", "--dump-graph", "g.txt"});
   const json o = json::parse(r.out);
   EXPECT_EQ(o["schema"], "sinter.predict-bench/1");
   ASSERT_EQ(o["rows"].size(), 6u);
@@ -198,6 +198,12 @@ TEST(MnistFused, PredictIsTimedInEachModeAndBatch) {
 
   const Result table = program.run(0, bench);
   expect_facts(table.out, {"batch  mode ", "  p50", "  p90", "  p99", "  images/s", " graph "});
+
+  // A saved graph is one of batch 1.
+  const Result saved = program.run(0, bench + Words{"--graph", "g.txt"});
+  int rows = 0;
+  for (size_t at = 0; (at = saved.out.find(" graph ", at)) != std::string::npos; ++at) ++rows;
+  EXPECT_EQ(rows, 1) << saved.out;
 
   const Result simt = program.run(2, bench + Words{"--device", "simt"});
   expect_facts(simt.err, {"the device is simt", "hint: --device cpu"});
