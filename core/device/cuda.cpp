@@ -316,8 +316,7 @@ void check_device(int device) {
       cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor,
           ", SINTER_CUDA_ARCHITECTURES of this build is ", api().architectures),
       "configure with its number there; \"80;90a\" serves every card from 8.0 on, and a number "
-      "that "
-      "ends in a only its own");
+      "that ends in a only its own");
 }
 
 int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
