@@ -136,7 +136,7 @@ import json, sys
 phases = json.load(open(sys.argv[1] + "/gpu_report.json"))["phases"]
 text = open(sys.argv[1] + "/gpu_report.txt").read()
 assert all(phase["status"] == "done" for phase in phases.values()), phases
-assert len(phases["compare"]["result"]) == 24 and len(phases["sanitizer"]["result"]) == 15
+assert len(phases["compare"]["result"]) == 21 and len(phases["sanitizer"]["result"]) == 15
 plans = phases["plans"]["result"]["mlp 8192 tf32"]
 assert all(plans[when][-1].startswith("capture ") for when in ("first", "again")), plans
 kernels = phases["why"]["result"]["mlp"]

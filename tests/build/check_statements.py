@@ -73,10 +73,10 @@ def main(root):
         endings = ".h", ".cpp", ".cu", ".cuh"
         for path in sorted(p for p in (root / folder).rglob("*") if p.suffix in endings):
             text = blank(path.read_text())
-            for match in re.finditer(r"[^;{}]+;", text):
-                statement = match.group().strip()
-                if is_joined(statement, folder):
-                    begin = match.start() + len(match.group()) - len(match.group().lstrip())
+            for match in re.finditer(r"([^;{}]*)([;{}])", text):
+                statement = match[1].strip() + match[2]
+                if re.search(r"[,?].*;", statement, re.S) and is_joined(statement, folder):
+                    begin = match.end() - len(match.group().lstrip())
                     print(f"{path.relative_to(root)}:{text.count(chr(10), 0, begin) + 1}: "
                           f"{' '.join(statement.split())[:120]}")
                     found += 1

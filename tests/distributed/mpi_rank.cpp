@@ -15,7 +15,7 @@ namespace {
 using namespace sinter;
 using namespace sinter::distributed;
 
-constexpr int kSteps = 100;
+constexpr int kSteps = 30;
 
 int compare_runs(Communicator& ranks) {
   int failed = 0, done = 0;

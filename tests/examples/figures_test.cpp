@@ -84,7 +84,7 @@ TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
   const std::pair<const char*, Words> programs[] = {
       {"mnist", {"compare", "--data", "synthetic", "--batch", "1", "--hidden", "16,16"}},
       {"geglu", {"--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24"}}};
-  Program program;  // with one cache, so that roofs are measured once
+  Program program;
   for (const auto& [name, words] : programs) {
     program.name = name;
     const Result r = program.run(0, words + few);

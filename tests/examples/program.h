@@ -66,7 +66,7 @@ class Program {
     if (child == 0) {
       if (chdir(folder.c_str()) != 0) _exit(99);
       unsetenv("SINTER_DATA");
-      setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+      setenv("XDG_CACHE_HOME", SINTER_BIN_DIR "/../cache", 1);  // see keep_roofs.py
       // It starts Open MPI, which never frees some of its memory.
       if (!args.empty() && args[0] == "doctor") setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
       for (const std::string& entry : environment) putenv(const_cast<char*>(entry.c_str()));

@@ -17,8 +17,8 @@ namespace {
 // What a line of a transcript prints, and its exit status.
 std::string output_of(const std::string& command, const test::TempDir& folder) {
   folder.write("command", "cd " + folder.path() +
-                              "\nunset SINTER_DATA\nexport XDG_CACHE_HOME=$PWD "
-                              "PATH=" SINTER_BIN_DIR ":$PATH\n" +
+                              "\nunset SINTER_DATA\nexport XDG_CACHE_HOME=" SINTER_BIN_DIR
+                              "/../cache PATH=" SINTER_BIN_DIR ":$PATH\n" +
                               command + "\n");
   const std::string bash =
       "bash " + folder.file("command") + " 2>&1 >" + folder.file(".stdout") + " </dev/null";

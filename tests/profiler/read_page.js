@@ -4,6 +4,7 @@
 'use strict';
 const html = require('fs').readFileSync(process.argv[2], 'utf8');
 
+const byName = new Map();  // elements that have an id
 class Element {
   constructor(tag) {
     this.tag = tag;
@@ -16,9 +17,18 @@ class Element {
   }
   append(...children) { this.children.push(...children); }
   replaceChildren(...children) { this.children = children; }
-  setAttribute(name, value) { this.attributes[name] = value; }
+  setAttribute(name, value) {
+    this.attributes[name] = value;
+    if (name === 'id') byName.set(value, this);
+  }
   addEventListener() {}
-  all() { return this.children.flatMap(c => c instanceof Element ? [c, ...c.all()] : []); }
+  all(found = []) {
+    for (const child of this.children.filter(c => c instanceof Element)) {
+      found.push(child);
+      child.all(found);
+    }
+    return found;
+  }
   querySelectorAll(selector) {
     const [tag, name] = selector.split('.');
     return this.all().filter(
@@ -30,8 +40,7 @@ const body = new Element('body');
 const make = tag => new Element(tag);
 function byId(id) {
   if (id === 'data') return {textContent: html.match(/id="data">([\s\S]*?)<\/script>/)[1]};
-  const found = body.all().find(e => e.attributes.id === id);
-  if (found) return found;
+  if (byName.has(id)) return byName.get(id);
   const added = make('div');
   added.setAttribute('id', id);
   body.append(added);
