@@ -17,8 +17,6 @@ namespace sinter {
 
 class DeviceTimer {
  public:
-  // A time that could not be read; of an instrumented graph, core/device/cuda_graph.h.
-  static constexpr int64_t kLost = INT64_MIN;
   virtual ~DeviceTimer() = default;
 
   virtual void wait() noexcept = 0;  // until the stream is idle

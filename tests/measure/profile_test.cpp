@@ -419,42 +419,18 @@ class ProfileGpu : public test::GpuTest {
   }
 };
 
-TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndAllAreTimed) {
+TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndRecordsTimeThemAll) {
   const auto timer = without_records();
   for (DeviceTimer* which : {static_cast<DeviceTimer*>(nullptr), timer.get()}) {
     const bool records = !which && cuda::has_records();
     const Profiled p = default_step("all,-weight_grad_update,-row_chain", which);
     expect_counts(p.eager, 25 + p.more_launches, 25, records);
-    expect_counts(p.fused, 10, 1, true, p.more_launches);  // one of them is a product
-    EXPECT_EQ(p.eager.source, records ? profiler::Source::cupti : profiler::Source::none);
-    EXPECT_EQ(p.fused.source, records ? profiler::Source::cupti : profiler::Source::graph);
-    for (const profiler::OpCall& call : p.fused.rows().calls) EXPECT_GT(call.device_ns, 0);
-  }
-}
-
-TEST_F(ProfileGpu, RecordsAndGraphAgree) {
-  if (!cuda::has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
-  const auto timer = without_records();
-  const Profiled by_graph = default_step("none", timer.get()),
-                 by_records = default_step("none", nullptr);
-  const std::vector<double> graph = launch_times_us(by_graph.fused, 25),
-                            records = launch_times_us(by_records.fused, 25);
-  ASSERT_EQ(graph.size(), 25u);
-  ASSERT_EQ(records.size(), 25u);
-  // A graph's times hold the start of a node behind a mark, on one card the same for all. Of the
-  // forward ops, that is: what has others beside it takes longer by the records.
-  constexpr size_t kForward = 7;
-  std::vector<double> gaps;
-  for (size_t n = 0; n < kForward; ++n) gaps.push_back(graph[n] - records[n]);
-  const double gap = profiler::median(gaps);
-  EXPECT_GT(gap, -0.5);
-  EXPECT_LT(gap, 3);
-  for (size_t n = 0; n < 25; ++n) {
-    const double allowed = 0.8 + 0.05 * records[n];
-    EXPECT_LT(graph[n], records[n] + gap + allowed) << by_graph.nodes[n].name;
-    if (n < kForward) {
-      EXPECT_GT(graph[n], records[n] + gap - allowed) << by_graph.nodes[n].name;
-    }
+    // One of them is a product.
+    expect_counts(p.fused, 10, records ? 1 : 10, records, p.more_launches);
+    for (const profiler::Report* report : {&p.eager, &p.fused})
+      EXPECT_EQ(report->source, records ? profiler::Source::cupti : profiler::Source::none);
+    for (const profiler::OpCall& call : p.fused.rows().calls)
+      EXPECT_EQ(call.device_ns > 0, records);
   }
 }
 
