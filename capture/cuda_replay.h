@@ -20,7 +20,6 @@ class CudaReplay {
   // captured at the first use, that is in warm-up: only of those that were captured while it keeps
   // records it tells the nodes.
   void run();
-  size_t nodes() const { return graph_->nodes(); }
 
  private:
   std::unique_ptr<cuda::DeviceGraph> capture() const;

@@ -50,7 +50,6 @@ profiler::Report profiled_round(const Comparison& comparison, bool is_fused,
       .mode = mode,
       .rules = is_fused ? comparison.rules : "",
       .dtype = comparison.dtype,
-      .replayed = captured && captured->executor->calls() < graph.nodes.size(),
       .roofs = roofs,
       .resident_bytes = touched_bytes(graph, captured)});
   while (!session.done()) {
@@ -58,7 +57,7 @@ profiler::Report profiled_round(const Comparison& comparison, bool is_fused,
     session.step();
   }
   profiler::Report report = session.finish();
-  if (report.replayed) report.nodes = describe_nodes(*captured);
+  if (captured && report.replayed) report.nodes = describe_nodes(*captured);
   return report;
 }
 

@@ -59,7 +59,6 @@ Session::Session(Options options) : options_(std::move(options)) {
       own_timer_ = cuda::make_timer(report_.source_why);
     timer_ = options_.timer ? options_.timer : own_timer_.get();
     if (timer_) report_.card = timer_->card();
-    report_.replayed = options_.replayed && timer_ && timer_->has_records();
     // The emulator stands for a card of compute capability 9.0.
     if (options_.device.type == Device::Type::simt) report_.card = {90, simt::multiprocessors()};
     detail::install_hook(allocator_, timer_);

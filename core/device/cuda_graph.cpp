@@ -149,7 +149,6 @@ std::unique_ptr<DeviceGraph> GraphBuilder::end() {
   std::unique_ptr<DeviceGraph> graph(new DeviceGraph);
   graph->stream_ = thread_state().main->handle;
   graph->kept_ = std::exchange(kept_, {});
-  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.get(), nullptr, &graph->nodes_));
   cudaGraphExec_t executable = nullptr;
   SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.get(), 0));
   graph->executable_.reset(executable);

@@ -46,14 +46,12 @@ class DeviceGraph {
   // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its
   // kernels name is still there.
   void launch();
-  size_t nodes() const { return nodes_; }
 
  private:
   friend class GraphBuilder;
   DeviceGraph() = default;
   Owned<CUgraphExec_st> executable_;
   CUstream_st* stream_ = nullptr;  // of the thread that captured it
-  size_t nodes_ = 0;
   std::vector<std::pair<void*, size_t>> kept_;  // scratch memory of its ops: (block, bytes)
 };
 

@@ -54,11 +54,10 @@ Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, i
     eager(in);
     step(in);
   }
-  const auto record = [&](const std::function<void()>& run, const char* mode, bool replayed) {
+  const auto record = [&](const std::function<void()>& run, const char* mode) {
     profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = steps},
         .device = device,
         .mode = mode,
-        .replayed = replayed,
         .timer = timer});
     for (; !session.done(); session.step()) run();
     return session.finish();
@@ -69,8 +68,8 @@ Profiled profile(Device device, const char* rules, std::vector<int64_t> sizes, i
     eager(in);
     p.more_launches = std::max<int64_t>(test::library_launches(log) - kProducts, 0);
   }
-  p.eager = record([&] { eager(in); }, "eager", false);
-  p.fused = record([&] { step(in); }, "fused", device == kCuda);
+  p.eager = record([&] { eager(in); }, "eager");
+  p.fused = record([&] { step(in); }, "fused");
   p.nodes = describe_nodes(*step.captured());
   p.fused.nodes = p.nodes;
   p.candidates = candidates(*step.captured());
@@ -413,16 +412,16 @@ class ProfileGpu : public test::GpuTest {
   static Profiled default_step(const char* rules, DeviceTimer* timer) {
     return profile(kCuda, rules, {784, 256, 128, 10}, 64, 20, timer);
   }
-  static std::unique_ptr<DeviceTimer> without_records() {
+  static std::unique_ptr<DeviceTimer> card_timer(bool records) {
     std::string why;
-    return cuda::make_timer(why, false);
+    return cuda::make_timer(why, records);
   }
 };
 
 TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndRecordsTimeThemAll) {
-  const auto timer = without_records();
+  const auto timer = card_timer(false);
   for (DeviceTimer* which : {static_cast<DeviceTimer*>(nullptr), timer.get()}) {
-    const bool records = !which && cuda::has_records();
+    const bool records = !which && card_timer(true)->has_records();
     const Profiled p = default_step("all,-weight_grad_update,-row_chain", which);
     expect_counts(p.eager, 25 + p.more_launches, 25, records);
     // One of them is a product.
@@ -435,7 +434,7 @@ TEST_F(ProfileGpu, LaunchesAreTheNodesOfTheGraphAndRecordsTimeThemAll) {
 }
 
 TEST_F(ProfileGpu, ASleepOfTheHostIsIdleOfTheHost) {
-  if (!cuda::has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
+  if (!card_timer(true)->has_records()) GTEST_SKIP() << "CUPTI keeps no records here";
   constexpr int kSteps = 10, kSleepMs = 2;
   const Tensor x = Tensor::zeros({1 << 16}, DType::f32).to(kCuda);
   profiler::Session session(

@@ -196,7 +196,6 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
     b.device.wait();
   }
   Report report = b.session.finish();
-  report.replayed = true;
   report.rules = "all";
   report.nodes = {
       {.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}, .phase = "forward"},
@@ -572,7 +571,6 @@ STEP: OVERHEAD-BOUND - host idle is 50 % of the window: the host needs 76us to i
 TEST(DeviceTable, ANodeThatFetchesDataIsARowBesideTheStep) {
   Report report;
   report.device = kCuda;
-  report.replayed = true;
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
   trace.launches.push_back({.api_t0 = 100, .api_t1 = 200, .kind = LaunchKind::graph});
   for (const uint32_t node : {1u, 2u}) {
@@ -606,7 +604,6 @@ TEST(DeviceTable, ReplayGolden) {
   report.working_set = 2'500'000;
   report.mode = "fused";
   report.rules = "all,-weight_grad_update";
-  report.replayed = true;
   report.nodes = {{"linear_act", "linear + relu", Role::none, {29'930'000, 1'303'000, 0}},
       {"linear", "", Role::fwd, {160'000, 40'500, 0}},
       {"multi_tensor_update", "sgd_update x6", Role::none, {470'000, 2'821'800, 0}}};
