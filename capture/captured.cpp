@@ -180,7 +180,7 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second,
   } else {
     c.fused = rewrite(c.recorded, options.rules, device, chosen);
   }
-  c.executor = std::make_unique<Executor>(c.fused.graph, options.cuda_graph, adopted);
+  c.executor = std::make_unique<Executor>(c.fused.graph, adopted);
   c.written = WrittenMemory(c.fused.graph);
   bind_gradients(c);
   if (chooses) choices.push_back(std::move(chosen));

@@ -7,8 +7,8 @@
 #include "core/context.h"
 #include "core/device/chooser.h"
 #include "core/device/memory.h"
+#include "core/device/timing.h"
 #include "ops/ops.h"
-#include "profiler/replay.h"
 
 namespace sinter::capture {
 namespace {
@@ -36,10 +36,9 @@ std::shared_ptr<Storage> storage_of_input(const Graph& graph, int b, const Tenso
 
 }  // namespace
 
-Executor::Executor(const Graph& graph, bool cuda_graph, const Tensors& adopted)
-    : launches_(graph.launches()) {
+Executor::Executor(const Graph& graph, const Tensors& adopted)
+    : launches_(graph.launches()), cuda_graph_(graph.device().type == Device::Type::cuda) {
   const Device device = graph.device();
-  cuda_graph_ = cuda_graph && device.type == Device::Type::cuda;
   if (cuda_graph_) branches_ = split_branches(graph);
   plan_ = plan_memory(graph, cuda_graph_ ? &branches_ : nullptr);
   memory_ = memory_of_nodes(graph, plan_);
@@ -200,12 +199,11 @@ void Executor::run(const Tensors& inputs) {
 
 void Executor::replay(const Tensors& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) place(inputs_[i], inputs[i]);
-  if (replay_) {
-    if (profiler::recording()) {
-      replay_->run_profiled();
-    } else {
-      replay_->run();
-    }
+  // Only the device's own records tell the nodes of a graph apart: a profile without them is of
+  // single launches.
+  const bool as_list = profiler::recording() && cuda::records_turn() == 0;
+  if (replay_ && !as_list) {
+    replay_->run();
     for (const Instruction& i : instructions_) count_writes(i);
   } else {
     run_list();

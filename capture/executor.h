@@ -16,10 +16,9 @@ namespace sinter::capture {
 class Executor {
  public:
   // REQUIRES: every external buffer is bound. Throws state if a result is memory of an input.
-  // `cuda_graph`: replay as one call on CUDA; else, and elsewhere, as a list of launches.
-  // `adopted`: tensors for the first inputs, which such a call reads where they lie, without a
+  // `adopted`: tensors for the first inputs, which a CUDA graph reads where they lie, without a
   // copy. REQUIRES: these inputs lie there at each run.
-  explicit Executor(const Graph& graph, bool cuda_graph = true, const Tensors& adopted = {});
+  explicit Executor(const Graph& graph, const Tensors& adopted = {});
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -72,7 +71,7 @@ class Executor {
   bool in_arena(const Tensor& t) const;
   void check_inputs(const Tensors& inputs) const;
   const size_t launches_;
-  bool cuda_graph_;
+  const bool cuda_graph_;
   Branches branches_;
   MemoryPlan plan_;
   std::vector<profiler::MemoryUse> memory_;

@@ -109,7 +109,7 @@ class SpareStep {
       std::ranges::for_each(node.in, spare);
       std::ranges::for_each(node.out, spare);
     }
-    executor_.emplace(graph, true, inputs);
+    executor_.emplace(graph, inputs);
   }
   void launch() { executor_->launch_graph(); }
 

@@ -388,7 +388,7 @@ void Step::recheck(Entry& entry, const Tensors& inputs) {
 // Those that are the caller's own from call to call: what a copy would cost, and never change.
 Tensors Step::adopted_inputs(const Entry& entry, const Tensors& inputs) const {
   Tensors adopted;
-  for (size_t i = 0; adopts_ && options_.cuda_graph && i < inputs.size(); ++i) {
+  for (size_t i = 0; adopts_ && i < inputs.size(); ++i) {
     const Entry::Input& first = entry.inputs[i];
     const bool same = first.storage == inputs[i].storage()->uid() && first.at == inputs[i].raw();
     if (!same || inputs[i].device().type != Device::Type::cuda) return {};

@@ -108,8 +108,6 @@ struct StepOptions {
   std::optional<bool> measure = {};
   // What measuring kept unfused in an earlier run's first captures: taken, not measured again.
   std::vector<Refused> choices = {};
-  bool cuda_graph =
-      true;  // replay as one CUDA graph; off: as a list of launches, which a profiler can look into
   // The calls of Note [Recorded once more]: every Nth of a key, in place of 10, 100, 1000, ..; 0:
   // none.
   std::optional<int64_t> recheck_every = {};

@@ -1,15 +1,10 @@
 #include "core/allocator.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <new>
 
-#include "core/device/cuda.h"
 #include "core/device/launch_hook.h"
-#include "core/device/simt.h"
 #include "core/error.h"
 
 namespace sinter {
@@ -93,41 +88,6 @@ void Allocator::trim_locked() {
     stats_.reserved_bytes -= int64_t(size * list.size());
     list.clear();
   }
-}
-
-namespace {
-
-class CpuAllocator final : public Allocator {
- public:
-  CpuAllocator() : Allocator("cpu", kCacheHostMemory) {}
-
- private:
-  // Large blocks begin at a page, so that in a loop over several of them no load waits for a store
-  // to another whose address ends in the same 12 bits; larger ones in a huge page, of which Linux
-  // gives some to those who ask: walking them misses the TLB less. Where memory is in pieces it
-  // moves pages for 2 ms until it has one, so the largest do not ask: MNIST's pixels waited 0.1 s.
-  void* system_allocate(size_t bytes) override {
-    constexpr size_t kPage = 4096, kHugePage = 2 << 20, kMostToAsk = 32 << 20;
-    const size_t alignment = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
-    void* block = nullptr;
-    if (posix_memalign(&block, alignment, bytes) != 0) return nullptr;
-#if defined(MADV_HUGEPAGE)
-    if (bytes >= kHugePage && bytes <= kMostToAsk)
-      madvise(block, bytes, MADV_HUGEPAGE);  // refused where there are none
-#endif
-    return block;
-  }
-  void system_free(void* block, size_t) noexcept override { std::free(block); }
-};
-
-}  // namespace
-
-Allocator& allocator(Device device) {
-  // Never destroyed: tensors in static storage may outlive any order of destruction.
-  static CpuAllocator& cpu = *new CpuAllocator;
-  if (device.type == Device::Type::simt) return simt::allocator();
-  if (device.type == Device::Type::cuda) return cuda::allocator(device.index);
-  return cpu;
 }
 
 }  // namespace sinter

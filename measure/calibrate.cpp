@@ -115,8 +115,7 @@ void measure_node(Device device, Roofs& roofs) {
   const Tensors in{Tensor::zeros({32}, DType::f32).to(device)};
   for (int i = 0; i < 3; ++i) step(in);
   roofs.floor_ns = best_ns(device, 20, 8, [&] { step(in); }) / kNodes;
-  profiler::Session session(
-      {.schedule = {.wait = 0, .warmup = 1, .active = 8}, .device = device, .replayed = true});
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 8}, .device = device});
   for (; !session.done(); session.step()) step(in);
   const profiler::Report report = session.finish();
   if (report.source != profiler::Source::cupti || !report.incomplete.empty()) return;

@@ -34,11 +34,12 @@ int64_t touched_bytes(const capture::Graph& graph, const capture::Captured* capt
   return bytes;
 }
 
-profiler::Report profiled_round(const Comparison& comparison, const char* mode, const Variant& who,
-    const capture::Graph& graph, const ComparisonOptions& options,
-    const std::optional<profiler::Roofs>& roofs) {
-  const capture::Captured* captured = who.step ? who.step->captured() : nullptr;
-  const bool replayed = captured && captured->executor->calls() < graph.nodes.size();
+profiler::Report profiled_round(const Comparison& comparison, bool is_fused,
+    const ComparisonOptions& options, const std::optional<profiler::Roofs>& roofs) {
+  const capture::Captured* const captured = is_fused ? &comparison.captured() : nullptr;
+  const capture::Graph& graph = captured ? captured->fused.graph : comparison.captured().recorded;
+  const char* const mode = is_fused ? "fused" : "eager";
+  const std::function<void()>& run = is_fused ? comparison.fused : comparison.eager;
   const bool timed = comparison.timed();
   profiler::Session session({.schedule = {.wait = 0,
                                  .warmup = timed ? int(options.warmup) : 0,
@@ -47,17 +48,16 @@ profiler::Report profiled_round(const Comparison& comparison, const char* mode, 
       .threads = num_threads(),
       .device = comparison.device,
       .mode = mode,
-      .rules = std::string_view(mode) == "fused" ? comparison.rules : "",
+      .rules = is_fused ? comparison.rules : "",
       .dtype = comparison.dtype,
-      .replayed = replayed,
       .roofs = roofs,
       .resident_bytes = touched_bytes(graph, captured)});
   while (!session.done()) {
-    who.run();
+    run();
     session.step();
   }
   profiler::Report report = session.finish();
-  if (replayed) report.nodes = describe_nodes(*captured);
+  if (captured && report.replayed) report.nodes = describe_nodes(*captured);
   return report;
 }
 
@@ -102,14 +102,7 @@ std::string launches_note(const capture::Captured& captured, const Outcome& o) {
 std::vector<PairOfTimes> run_profiled_rounds(
     const Comparison& comparison, const ComparisonOptions& options, Outcome& o) {
   const capture::Captured& captured = comparison.captured();
-  // Without the device's own records the eager kernels are timed in a replay of the unfused graph.
   const bool cuda = comparison.device.type == Device::Type::cuda;
-  Variant eager{comparison.eager};
-  if (cuda && comparison.make && !cuda::has_records()) {
-    eager = comparison.make("none");
-    for (int i = 0; i < 3; ++i) eager.run();
-  }
-  const Variant fused{comparison.fused, comparison.step};
   std::vector<PairOfTimes> pairs;
   const auto roofs = options.roofs ? options.roofs() : std::nullopt;
   bool timed = comparison.timed();
@@ -118,8 +111,7 @@ std::vector<PairOfTimes> run_profiled_rounds(
     PairOfTimes times;
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const capture::Graph& graph = is_fused ? captured.fused.graph : captured.recorded;
-      profiler::Report report = profiled_round(comparison, is_fused ? "fused" : "eager",
-          is_fused ? fused : eager, graph, options, roofs);
+      profiler::Report report = profiled_round(comparison, is_fused, options, roofs);
       (is_fused ? times.second : times.first) = launch_times_us(report, graph.nodes.size());
       timed = timed && report.source != profiler::Source::none;
       (is_fused ? o.fused : o.eager).append(std::move(report));

@@ -23,12 +23,6 @@
 
 namespace sinter::measure {
 
-// A way to run the step, and the capture that it replays; null where it runs op by op.
-struct Variant {
-  std::function<void()> run;
-  const capture::Step* step = nullptr;
-};
-
 // Both steps, one each, of models of their own.
 struct Twin {
   std::function<void()> eager, fused;
@@ -43,9 +37,6 @@ struct Comparison {
   // What stands before other rules where a user gives them to the program; "": they are a
   // capture::RuleSet.
   std::string rules_option{};
-  // On cuda, where wanted: makes another captured step of these rules. The unfused one, replayed,
-  // has kernels that can be timed without the device's own records.
-  std::function<Variant(const std::string& rules)> make{};
   // Where wanted: makes both steps anew while the others live, see Note [Layouts of memory].
   std::function<Twin()> again{};
 

@@ -61,9 +61,7 @@ std::vector<std::string> expected_saving_lines(const Comparison& comparison, con
         "saving: not foreseen, as branches of the graph run side by side: kernels of {:.1f}us "
         "in a step of {:.1f}us",
         fused_us, f)};
-  const double gaps = o.fused.source == profiler::Source::cupti
-                          ? left * o.fused.roofs->node_gap_ns / 1e3
-                          : 0;  // else fused_us holds them
+  const double gaps = left * o.fused.roofs->node_gap_ns / 1e3;
   const double issue = e > 1.1 * eager_us ? e : nodes * host, run = fused_us + gaps;
   const double expected = std::max(issue, eager_us) - std::max(host, run);
   const auto bound = [](double h, double d) { return h > d ? "host-bound" : "device-bound"; };

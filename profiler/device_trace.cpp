@@ -5,7 +5,6 @@
 
 #include "core/device/launch_hook.h"
 #include "profiler/buffers.h"
-#include "profiler/replay.h"
 
 namespace sinter::profiler {
 namespace detail {
@@ -175,30 +174,9 @@ void resolve(Trace& trace, std::span<const Turn> turns) { Recorded(turns).take(t
 
 }  // namespace detail
 
-void record_replay(int64_t api_t0, int64_t api_t1, std::span<const int64_t> node_ends,
-    std::span<const int32_t> kernels) noexcept {
-  if (!recording()) return;
-  detail::ThreadBuffer* buffer = detail::ready_buffer();
-  if (!buffer || node_ends.empty()) return;
-  int64_t begin = node_ends[0];
-  for (size_t n = 1; n < node_ends.size(); ++n) {
-    const bool lost = node_ends[n] == DeviceTimer::kLost || begin == DeviceTimer::kLost;
-    buffer->add_launch({.api_t0 = api_t0,
-        .api_t1 = api_t1,
-        .dev_t0 = lost ? 0 : begin,
-        .dev_t1 = lost ? 0 : node_ends[n],
-        .graph_node = uint32_t(n),
-        .launches = kernels.empty() ? 1 : kernels[n - 1],
-        .source = lost ? Source::none : Source::graph});
-    begin = node_ends[n];
-  }
-}
-
 void record_planned(const MemoryUse& use) noexcept {
   if (!recording()) return;
   if (detail::ThreadBuffer* buffer = detail::ready_buffer()) buffer->add_planned(use);
 }
-
-int64_t session_now() noexcept { return detail::now(); }
 
 }  // namespace sinter::profiler

@@ -10,12 +10,11 @@
 
 namespace sinter::profiler {
 
-// Who measured the device times: the host (cpu: the kernel call itself), the device's activity
-// records, event nodes of an instrumented CUDA graph. `emul`: counted, never timed. `none`: not
-// measured.
-enum class Source : uint8_t { none, host, cupti, graph, emul };
+// Who measured the device times: the host (cpu: the kernel call itself), or the device's activity
+// records. `emul`: counted, never timed. `none`: not measured.
+enum class Source : uint8_t { none, host, cupti, emul };
 constexpr auto names_of(Source) {
-  return std::to_array<std::string_view>({"none", "host", "cupti", "graph", "emul"});
+  return std::to_array<std::string_view>({"none", "host", "cupti", "emul"});
 }
 
 // graph: the launch of a whole CUDA graph; its nodes are records of their own, of the same API

@@ -1,4 +1,4 @@
-// Bytes of device memory that a row of a profile takes, gives back and keeps. Plain data.
+// Bytes of device memory that a row of a profile takes, gives back and keeps.
 #pragma once
 
 #include <algorithm>
@@ -26,5 +26,9 @@ struct MemoryUse {
   }
   SINTER_FIELDS(MemoryUse, allocated, freed, peak, kept)
 };
+
+// Of the op that this thread runs next, a node of a captured step. Does nothing while no session
+// records.
+void record_planned(const MemoryUse& use) noexcept;
 
 }  // namespace sinter::profiler

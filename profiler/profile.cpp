@@ -63,7 +63,7 @@ std::string flags_of(const Row& row, const Profile& p) {
 
 // What a row says beside the others.
 void mark_rows(Profile& p) {
-  const bool timed = p.device == kCpu || p.source == Source::cupti || p.source == Source::graph;
+  const bool timed = p.device == kCpu || p.source == Source::cupti;
   double all_ns = 0;
   for (const Row& row : p.rows) all_ns += row.in_table() ? row.typical_ns : 0;
   for (Row& row : p.rows) {
@@ -157,11 +157,9 @@ Ceiling Measurement::ceiling() const {
   if (!roofs || device.type == Device::Type::simt) return {};
   const bool bf16 = dtype == "bf16" && roofs->bf16_gflops > 0;
   const bool in_cache = working_set > 0 && working_set <= roofs->cache_bytes;
-  // Only the device's own records leave the gap behind a kernel out.
-  const double gap_ns = source == Source::cupti ? 0 : roofs->node_gap_ns;
   return {.flops_per_ns = bf16 ? roofs->bf16_gflops : roofs->f32_gflops,
       .bytes_per_ns = in_cache ? roofs->cache_gbs : roofs->dram_gbs,
-      .floor_ns = device == kCpu ? roofs->op_ns : roofs->floor_ns + gap_ns,
+      .floor_ns = device == kCpu ? roofs->op_ns : roofs->floor_ns,
       .in_cache = in_cache,
       .key = roofs->key,
       .spread = roofs->spread};
@@ -178,7 +176,7 @@ Profile Report::profile(bool by_shape, int by_module) const {
   out.memory = found.memory;
   out.arena = found.arena;
   if (const Ceiling used = ceiling(); used.known()) out.roofline = used;
-  if (const Timeline t = timeline(); t.known || t.estimated) out.idle = t;
+  if (const Timeline t = timeline(); t.known) out.idle = t;
   MemoryPeak peak = memory_peak();
   out.memory_peak = peak.bytes;
   out.memory_peak_op = std::move(peak.op);

@@ -145,7 +145,6 @@ struct Timeline {
   int64_t window_ns = 0, busy_ns = 0;  // sums over the active steps; busy: union of intervals
   int64_t data_ns = 0, sync_ns = 0, host_ns = 0, gap_ns = 0;  // idle, by what it waits for
   bool known = false;                                         // measured, by source cupti
-  bool estimated = false;  // source graph: the clean step less the sum of the nodes is host_ns
 
   int64_t idle_ns() const { return data_ns + sync_ns + host_ns + gap_ns; }
   SINTER_FIELD_LIST(window_ns, busy_ns, data_ns, sync_ns, host_ns, gap_ns)

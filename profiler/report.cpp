@@ -77,6 +77,7 @@ class Evaluation {
     }
     report_.unproved += is_kernel && launch.launches == 0;
     replays_[index] += launch.kind == LaunchKind::graph;
+    report_.replayed = report_.replayed || launch.kind == LaunchKind::graph;
     nodes_[index] += is_node;
   }
 

@@ -85,7 +85,6 @@ void Session::describe() {
   report_.mode = options_.mode;
   report_.rules = options_.rules;
   report_.dtype = options_.dtype;
-  report_.replayed = options_.replayed;
   report_.roofs = options_.roofs;
   if (!options_.roofs && !options_.clock && !options_.timer)
     report_.roofs = stored_roofs(options_.device);

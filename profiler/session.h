@@ -33,7 +33,6 @@ struct Options {
   int threads = 0;                  // of the op kernels, for the header; 0: not said
   Device device{};                  // whose launches, times and memory are recorded
   std::string mode{}, rules{}, dtype = "f32";
-  bool replayed = false;  // the steps run as one CUDA graph each
   // Nothing: the stored ones (profiler/roofs.h), unless clock or timer are a test's
   std::optional<Roofs> roofs{};
   // Parameters, gradients, state, batch: what a step touches besides what it allocates; 0: unknown

@@ -100,7 +100,7 @@ class Table {
         options_(options),
         cpu_(profile.device == kCpu),
         emulated_(profile.device.type == Device::Type::simt),
-        timed_(cpu_ || profile.source == Source::cupti || profile.source == Source::graph),
+        timed_(cpu_ || profile.source == Source::cupti),
         steps_(double(profile.steps.size())) {
     for (const Row& row : profile.rows) {
       if (row.kind == ScopeKind::op) add_to(ops_, row);

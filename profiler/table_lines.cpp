@@ -85,10 +85,9 @@ std::string device_share(const Profile& p) {
   std::vector<std::string> idle;
   for (const auto& [ns, what] : parts)
     idle.push_back(fmt::format("{} {}", what, ns == 0 ? "0" : us1(p, ns)));
-  return fmt::format("busy {}us {:.1f} %   idle {}{}us = {} ({})", us1(p, t.busy_ns),
-      100 * double(t.busy_ns) / double(std::max<int64_t>(t.window_ns, 1)),
-      t.estimated ? "est " : "", us1(p, t.idle_ns()), join(idle, " + "),
-      t.idle_ns() == t.window_ns - t.busy_ns ? "OK" : "INCOMPLETE");
+  return fmt::format("busy {}us {:.1f} %   idle {}us = {} ({})", us1(p, t.busy_ns),
+      100 * double(t.busy_ns) / double(std::max<int64_t>(t.window_ns, 1)), us1(p, t.idle_ns()),
+      join(idle, " + "), t.idle_ns() == t.window_ns - t.busy_ns ? "OK" : "INCOMPLETE");
 }
 
 std::string line_of(std::vector<std::string> parts) {

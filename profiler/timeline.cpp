@@ -80,21 +80,6 @@ void add_idle(Timeline& out, const Activity& all, Interval idle, int64_t api_t0,
   out.gap_ns += idle.end - inside;
 }
 
-// A replay whose nodes were timed one by one is no window: only the sum of the nodes means
-// something, and the rest of a clean step is the host's.
-Timeline estimate(const Report& report) {
-  Timeline out{.estimated = true};
-  for (const Trace& trace : report.traces) {
-    for (const LaunchRecord& l : trace.launches) {
-      if (report.step_index(l.step) >= 0) out.busy_ns += l.device_ns();
-    }
-  }
-  const auto clean_ns = int64_t(median(report.clean_us) * 1e3);
-  out.window_ns = std::max(out.busy_ns, clean_ns * int64_t(report.steps.size()));
-  out.host_ns = out.window_ns - out.busy_ns;
-  return out;
-}
-
 }  // namespace
 
 StepCalls Report::typical_step() const {
@@ -134,7 +119,6 @@ StepCalls Report::typical_step() const {
 }
 
 Timeline Report::timeline() const {
-  if (source == Source::graph && !clean_us.empty()) return estimate(*this);
   Timeline out;
   out.known = device.type == Device::Type::cuda && source == Source::cupti;
   const Activity all = activity_of(*this);

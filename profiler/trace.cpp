@@ -15,9 +15,7 @@ namespace {
 // CUPTI's number of the default stream; readers take 0 for "no stream".
 constexpr int kStreamBase = 7;
 
-bool on_device(const LaunchRecord& l) {
-  return l.source == Source::cupti || l.source == Source::graph;
-}
+bool on_device(const LaunchRecord& l) { return l.source == Source::cupti; }
 
 // Of each ScopeKind.
 constexpr const char* kCategories[] = {"user_annotation", "user_annotation", "user_annotation",

@@ -75,7 +75,6 @@ struct State {
   std::string failed;
   uintptr_t next_handle = kTag;
   int64_t device_ns = 0;
-  int64_t pause_ns = 0;  // how long the device stands still behind the next event of a graph
   std::map<cudaEvent_t, int64_t> stamps;
   std::map<cudaEvent_t, unsigned> event_flags;  // as they were made with
   std::set<cudaEvent_t> captured_events;        // recorded last inside a capture
@@ -385,14 +384,6 @@ int on(Call<Id::cudaEventRecord>, State& s, cudaEvent_t event, cudaStream_t stre
   }
   return 0;
 }
-int on(Call<Id::cudaEventRecordWithFlags>, State& s, cudaEvent_t event, cudaStream_t stream,
-    unsigned flags) {
-  const auto it = s.capturing.find(stream);
-  if (flags != cudaEventRecordExternal || it == s.capturing.end()) return cudaErrorIllegalState;
-  s.put(stream, "event");
-  it->second->graph.nodes.back().event = event;
-  return 0;
-}
 int on(Call<Id::cudaEventElapsedTime>, State& s, float* ms, cudaEvent_t begin, cudaEvent_t end) {
   for (const cudaEvent_t event : {begin, end}) {
     if (s.captured_events.contains(event)) return cudaErrorCapturedEvent;
@@ -499,14 +490,8 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
   const int64_t by_script = s.machine.clock ? s.machine.clock(graph.names()) : 0;
   if (by_script < 0) return cudaErrorLaunchFailure;
   s.device_ns += by_script;
-  for (const FakeToolkit::Node& node : graph.nodes) {
-    if (node.event) {
-      s.stamps[static_cast<cudaEvent_t>(node.event)] = s.device_ns;
-      s.device_ns += std::exchange(s.pause_ns, 0);
-    } else if (!s.machine.clock) {
-      s.device_ns += s.ns_of(node.name);
-    }
-  }
+  for (const FakeToolkit::Node& node : graph.nodes)
+    s.device_ns += s.machine.clock ? 0 : s.ns_of(node.name);
   return 0;
 }
 int on(Call<Id::cudaGraphDestroy>, State& s, cudaGraph_t graph) {
@@ -1188,10 +1173,6 @@ std::vector<std::string> FakeToolkit::executed() const {
 int64_t FakeToolkit::device_ns() const {
   const std::lock_guard lock(state->mutex);
   return state->device_ns;
-}
-void FakeToolkit::pause(int64_t ns) {
-  const std::lock_guard lock(state->mutex);
-  state->pause_ns = ns;
 }
 
 void FakeToolkit::clear_log() {

@@ -71,8 +71,6 @@ class FakeToolkit {
 
   // Time on the card since the recorder was made.
   int64_t device_ns() const;
-  // The device stands still for as long behind the next event that a graph records.
-  void pause(int64_t ns);
   // The n-th call (1: the next) of that name fails with `answer`, or the n-th of all calls with the
   // answer "unknown" of its library. For good: and so does every later call of the runtime, as
   // after an illegal address.
@@ -86,8 +84,7 @@ class FakeToolkit {
   struct Node {
     std::string name;
     std::vector<int> after;
-    int branch = 0;         // 0: the stream that the capture began on, 1..: others, as they came
-    void* event = nullptr;  // an event node: a replay stamps it
+    int branch = 0;  // 0: the stream that the capture began on, 1..: others, as they came
     // What a kernel, copy or product names of the card's memory: every word of its parameters that
     // is an address in a live block.
     std::vector<uintptr_t> memory;

@@ -25,7 +25,7 @@
   X(cudaHostGetDevicePointer) X(cudaMemGetInfo) X(cudaMemcpyAsync) X(cudaMemsetAsync)              \
   X(cudaStreamCreateWithFlags) X(cudaStreamDestroy) X(cudaStreamSynchronize)                       \
   X(cudaStreamWaitEvent) X(cudaStreamBeginCapture) X(cudaStreamEndCapture)                         \
-  X(cudaEventCreateWithFlags) X(cudaEventRecord) X(cudaEventRecordWithFlags)                       \
+  X(cudaEventCreateWithFlags) X(cudaEventRecord)                                                   \
   X(cudaEventElapsedTime) X(cudaEventDestroy) X(cudaLaunchKernelExC) X(cudaFuncGetAttributes)      \
   X(cudaFuncSetAttribute)                                                                        \
   X(cudaGraphInstantiate) X(cudaGraphUpload) X(cudaGraphLaunch) X(cudaGraphGetNodes)               \

@@ -2,8 +2,6 @@
 
 #if SINTER_HAS_CUDA
 
-#include <cmath>
-
 #include "core/device/cuda.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/cupti.h"
@@ -39,20 +37,6 @@ void DeviceGraph::launch() {
   SINTER_CUDA_CALL(cudaGraphLaunch(executable_.get(), stream()));
 }
 
-std::vector<int64_t> DeviceGraph::launch_timed() {
-  launch();
-  synchronize();
-  std::vector<int64_t> ns(marks_.size(), DeviceTimer::kLost);
-  for (size_t i = 0; i < marks_.size(); ++i) {
-    float ms = 0;
-    if (api().cudaEventElapsedTime(&ms, marks_[0].get(), marks_[i].get()) == cudaSuccess)
-      ns[i] = std::llround(static_cast<double>(ms) * 1e6);
-    else
-      api().cudaGetLastError();
-  }
-  return ns;
-}
-
 double milliseconds(const std::function<void()>& work) {
   const Event begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
   SINTER_CUDA_CALL(cudaEventRecord(begin.get(), stream()));
@@ -64,13 +48,12 @@ double milliseconds(const std::function<void()>& work) {
   return ms;
 }
 
-GraphBuilder::GraphBuilder(int events, bool side_branch, int marks) {
+GraphBuilder::GraphBuilder(int events, bool side_branch) {
   const ThreadState& t = thread_state();
   SINTER_CHECK(t.mode != Mode::capture && !t.kept, state,
       "cuda: a step was captured inside another captured step");
   if (side_branch) side_stream(*t.main);
   for (int e = 0; e < events; ++e) events_.push_back(make_event());
-  for (int m = 0; m < marks; ++m) marks_.push_back(make_event(cudaEventDefault));
 }
 
 GraphBuilder::~GraphBuilder() {
@@ -122,12 +105,6 @@ void GraphBuilder::wait(int event) {
     SINTER_CUDA_CALL(cudaStreamWaitEvent(stream(), events_[static_cast<size_t>(event)].get(), 0));
 }
 
-void GraphBuilder::mark(int mark) {
-  if (!rehearsing())
-    SINTER_CUDA_CALL(cudaEventRecordWithFlags(
-        marks_[static_cast<size_t>(mark)].get(), stream(), cudaEventRecordExternal));
-}
-
 void GraphBuilder::captured(int op) {
   if (!capturing() || records_turn() == 0) return;
   cudaStreamCaptureStatus status{};
@@ -172,8 +149,6 @@ std::unique_ptr<DeviceGraph> GraphBuilder::end() {
   std::unique_ptr<DeviceGraph> graph(new DeviceGraph);
   graph->stream_ = thread_state().main->handle;
   graph->kept_ = std::exchange(kept_, {});
-  graph->marks_ = std::exchange(marks_, {});
-  SINTER_CUDA_CALL(cudaGraphGetNodes(captured.get(), nullptr, &graph->nodes_));
   cudaGraphExec_t executable = nullptr;
   SINTER_CUDA_CALL(cudaGraphInstantiate(&executable, captured.get(), 0));
   graph->executable_.reset(executable);

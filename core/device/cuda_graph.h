@@ -46,19 +46,13 @@ class DeviceGraph {
   // One call of the runtime; returns before the graph has run. REQUIRES: the memory that its
   // kernels name is still there.
   void launch();
-  size_t nodes() const { return nodes_; }
-  // Runs it, waits, and reads the events of an instrumented graph (GraphBuilder::mark): ns since
-  // the first of them, DeviceTimer::kLost where a reading failed.
-  std::vector<int64_t> launch_timed();
 
  private:
   friend class GraphBuilder;
   DeviceGraph() = default;
   Owned<CUgraphExec_st> executable_;
   CUstream_st* stream_ = nullptr;  // of the thread that captured it
-  size_t nodes_ = 0;
   std::vector<std::pair<void*, size_t>> kept_;  // scratch memory of its ops: (block, bytes)
-  std::vector<Event> marks_;                    // with times
 };
 
 // Device time of what `work` puts on the thread's stream. Synchronizes.
@@ -69,7 +63,7 @@ enum class Pass { rehearsal, capture };
 class GraphBuilder {
  public:
   // Makes everything that a capture may not make.
-  explicit GraphBuilder(int events, bool side_branch, int marks = 0);
+  explicit GraphBuilder(int events, bool side_branch);
   ~GraphBuilder();  // gives up a pass that was not ended
   GraphBuilder(const GraphBuilder&) = delete;
   GraphBuilder& operator=(const GraphBuilder&) = delete;
@@ -78,9 +72,6 @@ class GraphBuilder {
   void switch_to(int branch);
   void record(int event);  // on the current branch
   void wait(int event);    // the current branch waits
-  // An event node: when the graph runs, the mark gets the time at which all before it on this
-  // branch has ended.
-  void mark(int mark);
   // What was captured since the last call is op `op`'s, for who reads the device's records of
   // replays.
   void captured(int op);
@@ -94,7 +85,7 @@ class GraphBuilder {
   // Closes the pass that is open, and gives the graph of a capture, and what the toolkit answers.
   int close_pass(Owned<CUgraph_st>& graph) noexcept;
   Owned<CUgraph_st> end_pass();  // nullptr after a rehearsal
-  std::vector<Event> events_, marks_;
+  std::vector<Event> events_;
   std::map<void*, int> op_of_node_;
   std::vector<std::pair<void*, size_t>> kept_, rehearsed_;
   int mode_before_ = -1;  // -1: no pass is open

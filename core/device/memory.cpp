@@ -1,6 +1,9 @@
 #include "core/device/memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -13,6 +16,29 @@
 
 namespace sinter {
 namespace {
+
+class CpuAllocator final : public Allocator {
+ public:
+  CpuAllocator() : Allocator("cpu", kCacheHostMemory) {}
+
+ private:
+  // Large blocks begin at a page, so that in a loop over several of them no load waits for a store
+  // to another whose address ends in the same 12 bits; larger ones in a huge page, of which Linux
+  // gives some to those who ask: walking them misses the TLB less. Where memory is in pieces it
+  // moves pages for 2 ms until it has one, so the largest do not ask: MNIST's pixels waited 0.1 s.
+  void* system_allocate(size_t bytes) override {
+    constexpr size_t kPage = 4096, kHugePage = 2 << 20, kMostToAsk = 32 << 20;
+    const size_t alignment = bytes >= kHugePage ? kHugePage : bytes >= kPage ? kPage : kAlignment;
+    void* block = nullptr;
+    if (posix_memalign(&block, alignment, bytes) != 0) return nullptr;
+#if defined(MADV_HUGEPAGE)
+    if (bytes >= kHugePage && bytes <= kMostToAsk)
+      madvise(block, bytes, MADV_HUGEPAGE);  // refused where there are none
+#endif
+    return block;
+  }
+  void system_free(void* block, size_t) noexcept override { std::free(block); }
+};
 
 // The emulator's memory is the host's; what was launched before comes first.
 void host_copy(void* to, const void* from, Device device, size_t bytes) {
@@ -36,6 +62,14 @@ void* scratch_of_thread(Device device, size_t bytes) {
 }
 
 }  // namespace
+
+Allocator& allocator(Device device) {
+  // Never destroyed: tensors in static storage may outlive any order of destruction.
+  static CpuAllocator& cpu = *new CpuAllocator;
+  if (device.type == Device::Type::simt) return simt::allocator();
+  if (device.type == Device::Type::cuda) return cuda::allocator(device.index);
+  return cpu;
+}
 
 void copy_to_device(void* to, Device device, const void* from_host, size_t bytes) {
   if (device.type == Device::Type::cuda) return cuda::copy_to_device(to, from_host, bytes);

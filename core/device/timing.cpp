@@ -27,11 +27,6 @@ std::unique_ptr<DeviceTimer> make_timer(std::string& why, bool records) {
 
 void CardTimer::wait() noexcept { api().cudaStreamSynchronize(stream()); }
 
-bool has_records() {
-  std::string why;
-  return records_turn() != 0 || make_cupti_timer(why);
-}
-
 void watch(bool begin) noexcept {
   // Fails where another profiler is attached; then there is nobody to tell.
   if (begin) {
@@ -79,7 +74,6 @@ Card CardTimer::card() noexcept {
 
 namespace sinter::cuda {
 std::unique_ptr<DeviceTimer> make_timer(std::string&, bool) { return nullptr; }
-bool has_records() { return false; }
 int records_turn() noexcept { return 0; }
 void watch(bool) noexcept {}
 }  // namespace sinter::cuda

@@ -17,8 +17,6 @@ namespace sinter {
 
 class DeviceTimer {
  public:
-  // A time that could not be read; of an instrumented graph, core/device/cuda_graph.h.
-  static constexpr int64_t kLost = INT64_MIN;
   virtual ~DeviceTimer() = default;
 
   virtual void wait() noexcept = 0;  // until the stream is idle
@@ -63,8 +61,6 @@ namespace cuda {
 // With records where CUPTI can be had and they are wanted; else `why` says what is in its way.
 // nullptr in a build without the toolkit. Throws device.
 std::unique_ptr<DeviceTimer> make_timer(std::string& why, bool records = true);
-// Would it have records?
-bool has_records();
 // A number for each timer with records; 0: none lives, so graphs that are captured now will have
 // none.
 int records_turn() noexcept;

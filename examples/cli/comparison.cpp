@@ -134,7 +134,7 @@ void CompareRun::check_close(const Worst& worst, const std::string& what, double
 
 void CompareRun::check(const Outcome& outcome) const {
   Measured m{.only = &outcome.fused, .eager = &outcome.eager};
-  // An instrumented graph is slower by its event nodes: that says nothing of the clean one.
+  // On a card it is what CUPTI takes of each call, which says nothing of the clean step.
   if (comparison.device == kCpu) {
     m.distortion =
         std::max(std::abs(outcome.eager.distortion()), std::abs(outcome.fused.distortion()));

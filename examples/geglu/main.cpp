@@ -170,11 +170,7 @@ int run_geglu(
   run.comparison = {.device = device,
       .rules = flags.fusion.rules,
       .dtype = std::string(name_of(dtype)),
-      .rules_option = "--rules ",
-      .make = [&](const std::string& rules) -> measure::Variant {
-        const auto made = capture(rules);
-        return {[made] { (*made)(); }, made->trainer.captured_step()};
-      }};
+      .rules_option = "--rules "};
   const cli::ViewFlags& view = flags.comparison.view;
   for (const auto& [what, is_given] :
       {std::pair{"--profile needs", !flags.comparison.files.formats.empty()},

@@ -362,10 +362,6 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
         join(not_compared));
   comparison.eager = [&] { eager->step(batch); };
   comparison.fused = [&] { fused->step(batch); };
-  comparison.make = [&](const std::string& rules) -> measure::Variant {
-    const std::shared_ptr<Trainer> made = make("fused", rules);
-    return {[made, &batch] { made->step(batch); }, made->captured_step()};
-  };
   comparison.again = [&]() -> measure::Twin {
     const std::shared_ptr<Trainer> a = make("eager", "none"),
                                    b = make("fused", comparison.rules, true,

@@ -67,7 +67,6 @@ void StepProfile::start() {
       .mode = run_.flags.mode.mode,
       .rules = fused ? run_.flags.mode.rules : "",
       .dtype = run_.flags.model.dtype,
-      .replayed = fused && cuda,
       .roofs = run_.ranks.first() ? roofs_for(run_.device, run_.out) : std::nullopt,
       // Parameters and gradients, optimizer state, the batch.
       .resident_bytes = 2 * bytes_of(run_.trainer->model().named_parameters()) +

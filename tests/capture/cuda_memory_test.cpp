@@ -246,8 +246,7 @@ TEST(CudaCalls, AProductOfTwoKernelsIsCountedAsTwo) {
   EXPECT_EQ(std::ssize(recorder.graphs().back().nodes), kKernels);
   EXPECT_EQ(captive.captured().executor->launches(), size_t{kOps});
   for (const bool replayed : {false, true}) {
-    profiler::Session session(
-        {.schedule = {.wait = 0, .warmup = 1, .active = 2}, .device = kCuda, .replayed = replayed});
+    profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2}, .device = kCuda});
     for (; !session.done(); session.step()) {
       if (replayed) (*captive.step)(captive.inputs);
       if (!replayed) captive.function(captive.inputs);

@@ -63,10 +63,10 @@ TEST(CudaReplay, NodesAndEdges) {
     cuda::FakeToolkit recorder;
     {
       CudaReplay replay(branches, [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
-      EXPECT_EQ(replay.nodes(), nodes);
       EXPECT_TRUE(recorder.executed().empty());
       const cuda::FakeToolkit::Graph captured = recorder.graphs().at(0);
-      ASSERT_EQ(captured.nodes.size(), graph.nodes.size());
+      ASSERT_EQ(captured.nodes.size(), nodes);
+      ASSERT_EQ(graph.nodes.size(), nodes);
       const MemoryPlan plan = plan_memory(graph, &branches);
       for (size_t j = 0; j < graph.nodes.size(); ++j) {
         EXPECT_EQ(captured.nodes[j].name, graph.nodes[j].op->text());
@@ -89,67 +89,6 @@ TEST(CudaReplay, NodesAndEdges) {
   }
 }
 
-// Seen on an H100 beside a step that was recorded once more: the time between the marks that tell
-// what a mark takes was 100 us, and all nodes of that step had none.
-TEST(CudaReplay, APauseOfTheCardIsNotTakenForWhatAMarkTakes) {
-  Training training;
-  Step step(training.function(), training.step_options("none"));
-  for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
-  const Graph& graph = step.captured()->fused.graph;
-  cuda::FakeToolkit recorder;
-  CudaReplay replay(
-      split_branches(graph), [&](size_t n) { launch_named(graph.nodes[n].op->text()); });
-  profiler::Session session(
-      {.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true});
-  for (int i = 0; !session.done(); session.step(), ++i) {
-    if (i == 2) recorder.pause(100'000);
-    replay.run_profiled();
-  }
-  const profiler::Report report = session.finish();
-  EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
-  EXPECT_EQ(report.rows().calls.size(), 3u * 25u);
-  for (const profiler::OpCall& call : report.rows().calls) EXPECT_EQ(call.device_ns, 2000);
-}
-
-TEST(CudaReplay, AProfiledReplayTimesEachNodeAndSaysWhatWasLost) {
-  Training training;
-  Step step(training.function(), training.step_options("none"));
-  for (int i = 0; i < 2; ++i) step(batch_of(training.options, 16, 1));
-  const Graph& graph = step.captured()->fused.graph;
-  const auto run = [&](size_t n) { launch_named(graph.nodes[n].op->text()); };
-  cuda::FakeToolkit recorder;
-  for (const bool spoil : {false, true}) {
-    CudaReplay replay(split_branches(graph), run);
-    profiler::Session session(
-        {.schedule = {.wait = 0, .warmup = 1, .active = 3}, .device = kCuda, .replayed = true});
-    for (int i = 0; !session.done(); session.step(), ++i) {
-      if (spoil && i == 2) recorder.fail("cudaEventElapsedTime", 5, cudaErrorNotReady);
-      replay.run_profiled();
-    }
-    const profiler::Report report = session.finish();
-    EXPECT_EQ(report.source, profiler::Source::graph);
-    for (const profiler::StepSample& s : report.steps) {
-      EXPECT_EQ(s.launches, 25);
-      EXPECT_EQ(s.api_calls, 1);
-    }
-    // The clean graph, then the instrumented one: a chain with two events before the first node
-    // and one behind each.
-    const cuda::FakeToolkit::Graph instrumented = recorder.graphs().back();
-    EXPECT_EQ(instrumented.nodes.size(), 25u + 27u);
-    EXPECT_EQ(instrumented.launches, 4);
-    if (spoil) {  // the time of one node's end is that of the next one's begin
-      ASSERT_EQ(report.incomplete.size(), 1u);
-      EXPECT_EQ(report.incomplete[0], "2 launches were not timed");
-      continue;
-    }
-    EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
-    int64_t device_ns = 0;
-    for (const profiler::OpCall& call : report.rows().calls) device_ns += call.device_ns;
-    EXPECT_EQ(device_ns, 3 * 25 * 2000);
-  }
-  EXPECT_TRUE(recorder.leaks().empty());
-}
-
 #if SINTER_HAS_CUPTI
 TEST(CudaReplay, WhereTheDeviceKeepsRecordsTheSameGraphIsCapturedOnceMore) {
   Training training;
@@ -163,10 +102,9 @@ TEST(CudaReplay, WhereTheDeviceKeepsRecordsTheSameGraphIsCapturedOnceMore) {
     for (const size_t turn : {1, 2}) {
       profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 3},
           .device = kCuda,
-          .replayed = true,
           .clock = &card.state.clock});
       for (; !session.done(); session.step()) {
-        replay.run_profiled();
+        replay.run();
         synchronize(kCuda);
       }
       const profiler::Report report = session.finish();
@@ -216,14 +154,14 @@ struct FakeStep {
   Tensor rate = Tensor::empty({1}, DType::f32, kCuda),
          weight = Tensor::empty({8}, DType::f32, kCuda);
   Step step;
-  explicit FakeStep(bool cuda_graph = true)
+  FakeStep()
       : step(
             [this](const Tensors& in) {
               const Tensor y = apply1(kDouble, {apply1(kDouble, {in[0]})});
               apply(kDecay, {weight, rate});
               return Tensors{y};
             },
-            {.rules = RuleSet("none"), .cuda_graph = cuda_graph}) {}
+            {.rules = RuleSet("none")}) {}
 };
 
 TEST(CudaReplay, AStepFromItsThirdCall) {
@@ -265,17 +203,27 @@ TEST(CudaReplay, AStepFromItsThirdCall) {
   EXPECT_TRUE(recorder.leaks().empty());
 }
 
-TEST(CudaReplay, AsAListWhereThatIsAsked) {
+TEST(CudaReplay, WithoutRecordsOfTheDeviceAProfileIsOfSingleLaunches) {
   cuda::FakeToolkit recorder;
-  FakeStep fake(false);
+  FakeStep fake;
   const Tensor x = Tensor::empty({3, 4}, DType::f32, kCuda);
-  for (int i = 0; i < 2; ++i) fake.step({x});
+  for (int i = 0; i < 3; ++i) fake.step({x});
   recorder.clear_log();
+  profiler::Session session({.schedule = {.wait = 0, .warmup = 0, .active = 1}, .device = kCuda});
   fake.step({x});
+  session.step();
   EXPECT_EQ(
       recorder.executed(), (std::vector<std::string>{"fake_double", "fake_double", "fake_decay"}));
-  EXPECT_EQ(recorder.calls().size(), 3u);
-  EXPECT_EQ(fake.step.captured()->executor->calls(), 3u);
+  EXPECT_EQ(recorder.count("cudaGraphLaunch"), 0);
+  const profiler::Report report = session.finish();
+  EXPECT_EQ(report.incomplete, std::vector<std::string>{"3 launches were not timed"});
+  EXPECT_EQ(report.source, profiler::Source::none);
+  EXPECT_EQ(report.steps[0].launches, 3);
+  const std::string text = report.table();
+  EXPECT_NE(text.find("source none (the card is not real)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("replayed as a graph"), std::string::npos) << text;
+  fake.step({x});
+  EXPECT_EQ(recorder.count("cudaGraphLaunch"), 1);
 }
 
 TEST(CudaReplay, EveryCallFailsInTurn) {

@@ -208,7 +208,6 @@ TEST_F(Cupti, ReplaysAreTimedNodeByNode) {
       fake_.clock.advance(30'000);
     }
     Report report = s.finish();
-    report.replayed = true;
     report.nodes = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
     return report;
   };

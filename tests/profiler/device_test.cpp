@@ -8,7 +8,6 @@
 #include "core/device/launch_hook.h"
 #include "core/device/timing.h"
 #include "profiler/device_trace.h"
-#include "profiler/replay.h"
 #include "tests/profiler/scopes.h"
 #include "tests/test_util.h"
 
@@ -32,6 +31,17 @@ class FakeDevice final : public DeviceTimer {
     free_at_ = begin + ns;
     const bool lost = work == DeviceWork::graph || lose-- == 0;
     if (!lost) ran_.push_back({submitted_, 0, std::max(launches, 1), begin, free_at_});
+  }
+  // One call, and a record of each node of its graph.
+  void replay(int64_t api, std::initializer_list<int64_t> nodes) {
+    const HookedCall hooked(DeviceWork::graph, Device::Type::cuda, "cuda_graph");
+    clock_.advance(api);
+    free_at_ = std::max(free_at_, clock_.now());
+    uint32_t node = 0;
+    for (const int64_t ns : nodes) {
+      const int64_t begin = free_at_;
+      ran_.push_back({submitted_, ++node, 1, begin, free_at_ += ns});
+    }
   }
   void op(StaticName name, int64_t disp, int64_t api, int64_t ns, const OpInfo& info = {}) {
     Scope scope(name, ScopeKind::op);
@@ -182,21 +192,17 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   Bench b;
   for (; !b.session.done(); b.session.step()) {
     const Scope step("train_step");
-    b.device.launch("cuda_graph", 2000, 30'000, DeviceWork::graph);
-    const int64_t t = b.clock.now();
-    const int64_t ends[] = {t, t + 20'000, t + 30'000};
+    b.device.replay(2000, {20'000, 10'000});
     b.device.wait();
-    record_replay(t - 2000, b.clock.now(), ends);
   }
   Report report = b.session.finish();
-  report.replayed = true;
   report.rules = "all";
   report.nodes = {
       {.name = "linear_act", .made_of = "linear + relu", .cost = {100, 100, 0}, .phase = "forward"},
       {.name = "matmul", .role = Role::wgrad, .phase = "backward"}};
   report.clean_us = std::vector<double>(9, 40.0);
   EXPECT_TRUE(report.incomplete.empty()) << report.incomplete[0];
-  EXPECT_EQ(report.source, Source::graph);
+  EXPECT_EQ(report.source, Source::cupti);
   EXPECT_EQ(report.steps[0].launches, 2);
   EXPECT_EQ(report.steps[0].api_calls, 1);
   const Rows rows = report.rows();
@@ -208,12 +214,12 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   EXPECT_EQ(find_row(rows, "backward")->calls, 2);
   EXPECT_EQ(find_row(rows, "train_step")->device_total_ns, 2 * 30'000);
   const Timeline t = report.timeline();
-  EXPECT_TRUE(t.estimated);
-  EXPECT_EQ(t.host_ns, 2 * 10'000);
+  EXPECT_TRUE(t.known);
+  EXPECT_EQ(t.host_ns, 2 * 2000);
   const std::string text = report.table({.scopes = true});
   test::expect_facts(
       text, {"\n        -         -      20.0us      1       -  annotation  forward\n",
-                "replayed as a graph", "idle est 10.0us = host 10.0 + gap 0 + sync 0 + data 0 (OK)",
+                "replayed as a graph", "idle 2.0us = host 2.0 + gap 0 + sync 0 + data 0 (OK)",
                 "API calls 1   launched 2 = timed 2"});
 }
 
@@ -565,7 +571,6 @@ STEP: OVERHEAD-BOUND - host idle is 50 % of the window: the host needs 76us to i
 TEST(DeviceTable, ANodeThatFetchesDataIsARowBesideTheStep) {
   Report report;
   report.device = kCuda;
-  report.replayed = true;
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
   trace.launches.push_back({.api_t0 = 100, .api_t1 = 200, .kind = LaunchKind::graph});
   for (const uint32_t node : {1u, 2u}) {
@@ -599,7 +604,6 @@ TEST(DeviceTable, ReplayGolden) {
   report.working_set = 2'500'000;
   report.mode = "fused";
   report.rules = "all,-weight_grad_update";
-  report.replayed = true;
   report.nodes = {{"linear_act", "linear + relu", Role::none, {29'930'000, 1'303'000, 0}},
       {"linear", "", Role::fwd, {160'000, 40'500, 0}},
       {"multi_tensor_update", "sgd_update x6", Role::none, {470'000, 2'821'800, 0}}};

@@ -1,0 +1,71 @@
+// The cores that this process may use, and whether they have other work (core/parallel.h).
+#include <sched.h>
+
+#include <climits>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "core/parallel.h"
+
+namespace sinter {
+namespace {
+
+// The quota of one cgroup, in cores; infinite without a limit. Version 2 has "QUOTA|max PERIOD" in
+// one file, version 1 has two files, the quota being -1 without a limit.
+double quota_of(const std::filesystem::path& group) {
+  double quota = 0, period = 0;
+  std::ifstream both(group / "cpu.max"), first(group / "cpu.cfs_quota_us"),
+      second(group / "cpu.cfs_period_us");
+  const bool is_limit = (both >> quota >> period) || (first >> quota && second >> period);
+  return is_limit && quota > 0 && period > 0 ? quota / period
+                                             : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int by_affinity =
+      sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  return std::min(by_affinity, detail::quota_cores(""));
+}
+
+namespace detail {
+
+bool others_run(const std::string& root) {
+  std::ifstream file(root + "/proc/loadavg");  // "0.15 0.40 0.80 2/190 4711": 2 of 190 are running
+  std::string averages[3];
+  int running = 0;
+  file >> averages[0] >> averages[1] >> averages[2] >> running;
+  return !file || running > 1;
+}
+
+int quota_cores(const std::string& root) {
+  double cores = std::numeric_limits<double>::infinity();
+  std::ifstream groups(root + "/proc/self/cgroup");
+  // A line is "0::/path" of version 2, or "4:cpu,cpuacct:/path" of version 1.
+  for (std::string line; std::getline(groups, line);) {
+    const size_t controllers = line.find(':') + 1, path = line.find(':', controllers) + 1;
+    if (controllers == 0 || path == 0) continue;
+    const std::string names = "," + line.substr(controllers, path - controllers - 1) + ",";
+    std::filesystem::path mounted = root + "/sys/fs/cgroup";
+    if (names.find(",cpu,") != std::string::npos)
+      mounted /= "cpu";
+    else if (names != ",,")
+      continue;
+    // A limit holds for all groups below. A container may see the path as the host has it, and its
+    // own limit on top.
+    std::filesystem::path group = std::filesystem::path(line.substr(path)).relative_path();
+    cores = std::min(cores, quota_of(mounted));
+    for (; !group.empty(); group = group.parent_path())
+      cores = std::min(cores, quota_of(mounted / group));
+  }
+  return cores < INT_MAX ? std::max(1, int(std::ceil(cores))) : INT_MAX;
+}
+
+}  // namespace detail
+}  // namespace sinter
