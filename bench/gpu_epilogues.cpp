@@ -67,7 +67,7 @@ Json rows(Device device) {
              {1024, 784, 512}, {8192, 784, 512}, {8192, 768, 3072}, {8192, 3072, 768}}) {
       const Tensor x = random({b, i}, dtype, device), w = random({o, i}, dtype, device),
                    bias = random({o}, DType::f32, device), dy = random({b, o}, dtype, device),
-                   up = random({b, i}, dtype, device);
+                   up = random({b, i}, dtype, device), w_up = random({o, i}, dtype, device);
       const auto row = [&](const OpDef& op, const Tensors& in, const Attrs& attrs,
                            const char* form) {
         std::string choice, none;
@@ -82,6 +82,9 @@ Json rows(Device device) {
       row(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::gelu_tanh}, "gelu_tanh backward");
       row(kWeightBiasGradOp, {dy, x}, {}, "bias gradient");
       row(kLinearOp, {x, w, bias}, LinearAttrs{dtype}, "f32 bias");
+      for (const bool keep : {false, true})
+        row(kGatedLinearOp, {x, w, w_up}, GatedLinearAttrs{Act::gelu_tanh, keep},
+            keep ? "gate, kept" : "gate");
       row(kGatedLinearBackwardOp, {dy, w, x, up}, GluAttrs{.act = Act::gelu_tanh}, "gate backward");
     }
   }

@@ -863,11 +863,33 @@ bool sizes_agree(const FakeToolkit::GraphOperation& o) {
     if (x[d] != y[d] || (!other.empty() && other[d] != y[d] && other[d] != 1)) return false;
   return true;
 }
+// All lies on 16 bytes, and nothing that is written is read: it does not work in place.
+bool is_runnable(const FakeToolkit::GraphRun& run) {
+  std::map<const void*, std::pair<bool, bool>> uses;  // is it read, and written?
+  const auto note = [&](const FakeToolkit::GraphTensor& t, bool written) {
+    if (t.dims.empty() || t.is_virtual) return;
+    auto& use = uses[run.memory.at(t.id)];
+    (written ? use.second : use.first) = true;
+  };
+  for (const FakeToolkit::GraphOperation& o : run.operations) {
+    note(o.x, false);
+    note(o.other, false);
+    note(o.y, true);
+  }
+  return std::ranges::none_of(uses, [](const auto& use) {
+    return word(use.first) % 16 != 0 || (use.second.first && use.second.second);
+  });
+}
 int on(Call<Id::cudnnBackendFinalize>, State& s, cudnnBackendDescriptor_t desc) {
   const auto type = s.attribute<cudnnBackendDescriptorType_t>(desc, kBackendType);
   if (type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
-    for (const void* part : list_of<const void*>(s, desc, CUDNN_ATTR_OPERATIONGRAPH_OPS))
-      if (!sizes_agree(graph_operation(s, part))) return CUDNN_STATUS_BAD_PARAM;
+    int products = 0;
+    for (const void* part : list_of<const void*>(s, desc, CUDNN_ATTR_OPERATIONGRAPH_OPS)) {
+      const FakeToolkit::GraphOperation operation = graph_operation(s, part);
+      if (!sizes_agree(operation)) return CUDNN_STATUS_BAD_PARAM;
+      products += operation.mode < 0;
+    }
+    if (products != 1) return CUDNN_STATUS_NOT_SUPPORTED;
   }
   if (type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR && s.machine.graph_proposals == 0)
     return CUDNN_STATUS_NOT_SUPPORTED;
@@ -924,6 +946,7 @@ int on(Call<Id::cudnnBackendExecute>, State& s, cudnnHandle_t handle, cudnnBacke
       part(part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINECFG_ENGINE);
   for (const void* operation : list_of<const void*>(s, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS))
     run.operations.push_back(graph_operation(s, operation));
+  if (!is_runnable(run)) return CUDNN_STATUS_BAD_PARAM;
   s.graph_runs.push_back(std::move(run));
   s.put(s.attribute<cudaStream_t>(handle, 0), kGraph, std::move(words));
   return 0;

@@ -142,8 +142,8 @@ class FakeToolkit {
   };
   std::vector<Convolution> convolutions() const;
 
-  // Graphs of operations that cuDNN ran. A tensor is a batch of one matrix; of an operation that
-  // takes one operand `other` has no dims, and of a backward x is dy.
+  // Graphs of operations that cuDNN ran, of one product each. A tensor is a batch of one matrix; of
+  // an operation that takes one operand `other` has no dims, and of a backward x is dy.
   struct GraphTensor {
     int64_t id = 0;
     int type = 0;

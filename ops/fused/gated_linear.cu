@@ -2,7 +2,12 @@
 // owns some rows of 32 columns of h: its tile of 64 columns of B is 32 rows of Wg and the same 32
 // of Wu, so both sums of an element end in one shared tile. Reads x and the weights once per tile
 // that needs them; writes h and, for backward, g and u.
-#include "ops/fused/activation.h"
+//
+// Where that is measured to be faster, libraries make a large one in two launches, of which the
+// second reads what the first wrote: u by cuBLASLt, then g with the gate as its end by cuDNN (Note
+// [What a graph of cuDNN's can say], ops/product/fast/cudnn_product.h). So u is rounded to its type
+// before it is multiplied, as in plain ops, and act(g) is not.
+#include "ops/fused/product_chain.h"
 #include "ops/product/gemm_launch.cuh"
 
 // B batch, I in, H hidden
@@ -60,21 +65,35 @@ void gated_linear(const Call& call) {
   const auto& [act, keep] = call.as<GatedLinearAttrs>();
   const Tensor &h = call.out[0], &gate = call.in[1], &up = call.in[2];
   const int64_t hidden = gate.size(0);
-  if (h.numel() == 0) return;
-  visit_float(h.dtype(), [&]<class T>(T) {
-    constexpr Layout kAlong = Layout::along_k;
-    const auto half = [&](int64_t first) {
-      return keep ? columns_from<T>(call.out[1], first) : Columns<T, Out<T>>();
-    };
-    GatedProduct<T> product{
-        product_side<T>(call.in[0], false), {product_side<T>(gate, false), in<T>(up), hidden}};
-    product.b.outer = blocks_for(hidden, kTile / 2) * kTile;
-    product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned(gate) && is_aligned(up);
-    const GateOfSums<T, true> gelu{columns_out<T>(h), half(0), half(hidden), act};
-    if (act == Act::gelu_tanh && has_layout<kAlong, kAlong>(product, gelu))
-      return launch_gated_linear_as<kAlong, kAlong>(product, gelu);
-    launch_gated_linear<kAlong, kAlong>(product, GateOfSums<T, false>{gelu.h, gelu.g, gelu.u, act});
-  });
+  const auto own = [&] {
+    visit_float(h.dtype(), [&]<class T>(T) {
+      constexpr Layout kAlong = Layout::along_k;
+      const auto half = [&](int64_t first) {
+        return keep ? columns_from<T>(call.out[1], first) : Columns<T, Out<T>>();
+      };
+      GatedProduct<T> product{
+          product_side<T>(call.in[0], false), {product_side<T>(gate, false), in<T>(up), hidden}};
+      product.b.outer = blocks_for(hidden, kTile / 2) * kTile;
+      product.b.vec = gate.size(1) % kVec<T> == 0 && is_aligned(gate) && is_aligned(up);
+      const GateOfSums<T, false> any{columns_out<T>(h), half(0), half(hidden), act};
+      if constexpr (!std::is_same_v<T, double>) {
+        if (act == Act::gelu_tanh && has_layout<kAlong, kAlong>(product, any))
+          return launch_gated_linear_as<kAlong, kAlong>(
+              product, GateOfSums<T, true>{any.h, any.g, any.u, act});
+      }
+      launch_gated_linear<kAlong, kAlong>(product, any);
+    });
+  };
+  ChainProgram program = gate_program(act);
+  if (keep) program.outputs[size_t(program.n_outputs++)] = 0;
+  const Tensor u = keep ? half_of(call.out[1], 1)
+                        : Tensor::view_of(std::make_shared<Storage>(nullptr,
+                                              size_t(h.numel()) * size_of(h.dtype()), kDevice),
+                              h.dtype(), h.shape(), h.strides(), 0);
+  const Tensor results[] = {h, keep ? half_of(call.out[1], 0) : Tensor()};
+  const ProductSteps steps{&program, {&u, 1}, {results, keep ? 2u : 1u}, &up};
+  by_library_or(own, call.in[0], false, gate, true, Tensor(), h,
+      GemmEpilogue{GemmEpilogue::other, nullptr, &steps});
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -84,7 +84,10 @@ template <class A> void run(const Call& call) {
       });
     });
   };
-  const ProductSteps steps{&end.program, end.operands(call.in), call.out, end.halves};
+  std::array<Tensor, 2> halves;
+  if (end.halves) halves = {half_of(first, 0), half_of(first, 1)};
+  const ProductSteps steps{
+      &end.program, end.operands(call.in), end.halves ? Operands(halves) : Operands(call.out)};
   by_library_or(own, a, false, b, along_k, end.bias(call.in), first,
       GemmEpilogue{library_epilogue(call, end), nullptr, &steps});
 }

@@ -126,6 +126,12 @@ template <class F> void for_panels(int64_t rows, int64_t bytes, const F& f) {
   for (int64_t b = 0; b < rows; b += panel) f(b, std::min(panel, rows - b));
 }
 
+// The left or the right half of the columns of a dense matrix, where it lies.
+inline Tensor half_of(const Tensor& t, int which) {
+  const int64_t rows = t.size(0), both = t.size(1);
+  return Tensor::view_of(
+      t.storage(), t.dtype(), {rows, both / 2}, {both, 1}, t.offset() + which * (both / 2));
+}
 // (a | b), in plain ops.
 inline Tensor side_by_side(const Tensor& a, const Tensor& b) {
   const int64_t cols = a.size(1), all = cols + b.size(1);

@@ -35,8 +35,10 @@ struct ChainProgram;
 struct ProductSteps {
   const ChainProgram* program;
   Operands operands;
-  std::span<Tensor> results;
-  bool halves;  // the results are the halves of the columns of one
+  Operands results;  // matrices whose rows may lie apart
+  // The first operand is another product of the same A, which a library makes before: this is its
+  // B, which lies as the other does. A storage of its own without memory is given some.
+  const Tensor* operand_b = nullptr;
 };
 
 // What the kernel of a product does with the sums besides adding a bias. GELU is the tanh form. A

@@ -75,16 +75,7 @@ std::vector<const void*> memory_of(const ProductMemory& m, const GemmEpilogue& e
     return memory;
   }
   for (const Tensor& t : epilogue.steps->operands) memory.push_back(t.raw());
-  const std::span<Tensor> results = epilogue.steps->results;
-  for (int r = 0; r < program_of(epilogue).n_outputs; ++r) {
-    if (!epilogue.steps->halves) {
-      memory.push_back(results[static_cast<size_t>(r)].raw());
-    } else {
-      const Tensor& both = results[0];
-      memory.push_back(static_cast<const char*>(both.raw()) +
-                       r * both.size(1) / 2 * static_cast<int64_t>(size_of(both.dtype())));
-    }
-  }
+  for (const Tensor& t : epilogue.steps->results) memory.push_back(t.raw());
   return memory;
 }
 
@@ -169,8 +160,12 @@ GraphProduct::GraphProduct(const Gemm& g, bool has_bias, const GemmEpilogue& epi
       values.push_back(is_row(t, g.n) && g.m > 1 ? real(out, 1, g.n, g.n, 1)
                                                  : real(out, g.m, g.n, t.strides()[0], 1));
   }
-  const int64_t ld = !epilogue.steps ? g.ldc : epilogue.steps->halves ? 2 * g.n : g.n;
-  for (int r = 0; r < program.n_outputs; ++r) results.push_back(real(out, g.m, g.n, ld, 1));
+  if (!epilogue.steps) {
+    results.push_back(real(out, g.m, g.n, g.ldc, 1));
+  } else {
+    for (const Tensor& t : epilogue.steps->results)
+      results.push_back(real(out, g.m, g.n, t.strides()[0], 1));
+  }
   // A value that no later step reads is made where its result lies. Others are stored by an
   // operation of their own, so that the steps behind read what has not been rounded.
   const auto read_later = [&](int value) {
@@ -298,17 +293,22 @@ std::string cudnn_graph(const Gemm& g, const ProductMemory& memory, const GemmEp
   for (int s = 0; s < program.n_steps; ++s) {
     if (!mode_of(program.steps[static_cast<size_t>(s)])) return "";
   }
-  for (const void* p : memory_of(memory, epilogue)) {
+  std::vector<const void*> pointers = memory_of(memory, epilogue);
+  const bool pair = epilogue.steps && epilogue.steps->operand_b;
+  if (pair) pointers.push_back(epilogue.steps->operand_b->raw());
+  for (const void* p : pointers) {
     if (reinterpret_cast<uintptr_t>(p) % 16 != 0) return "";
   }
   std::string text = print_value(program);
   if (!epilogue.steps) return text;
+  if (pair) text += " behind a product,";
   for (const Tensor& t : epilogue.steps->operands) {
     const bool full = t.shape() == Shape{g.m, g.n} && t.strides()[1] == 1;
     if (!full && !is_row(t, g.n)) return "";
     text += full ? cat(" full ", t.strides()[0]) : " row";
   }
-  return epilogue.steps->halves ? text + " halves" : text;
+  for (const Tensor& t : epilogue.steps->results) text += cat(" to ", t.strides()[0]);
+  return text;
 }
 
 CudnnProduct make_cudnn_product(const Gemm& gemm, bool has_bias, const GemmEpilogue& epilogue) {

@@ -2,6 +2,20 @@
 // C API): a candidate beside cuBLASLt and the own kernels, for gemm_library.cpp. The library
 // compiles a kernel for such a graph, which takes a while: so it is asked for large products only,
 // where cuBLASLt may have none, and by those who measure. Thread-safe.
+//
+// Note [What a graph of cuDNN's can say]
+//   By its documentation ("Graphs", the support surfaces 80 and 90 of the fusion engines):
+//   - There is one product in it, with pointwise steps behind it that may have several results. Two
+//     products of one operand it has for attention only, where the second reads the first; and no
+//     step takes the columns of a product with joined weights apart. So what a gated linear layer
+//     wants, act(x Wg^T) (x Wu^T), is two launches: a product, and a graph that reads its result
+//     (ops/fused/gated_linear.cu). Its gradient ends one product, and is one graph.
+//   - The sums are the first operand of the steps that read them, and what is broadcast never is.
+//     Where a program has it otherwise the library refuses, and all is as without it.
+//   - A graph of several operations does not work in place: what it reads and what it writes are
+//     different memory.
+//   - A and B lie on 16 bytes, in rows or in columns whose neighbours may lie apart. They are bf16,
+//     or f32, which it cuts to TF32; f64 it does not take. What lies between the steps is f32.
 #pragma once
 
 #include <functional>

@@ -85,6 +85,15 @@ struct Plan {
   void run(const Gemm& gemm, const ProductMemory& p, const cublasLtMatmulAlgo_t& algorithm) const;
 };
 
+// Of a result between two products: where it has none, scratch memory of the stream's, of no size
+// that another kernel asks for.
+void* memory_of(const Tensor& between) {
+  Storage& storage = *between.storage();
+  if (!storage.data())
+    storage.rebind(scratch(cuda::device(), std::bit_ceil(storage.bytes()) + 256).memory);
+  return between.raw();
+}
+
 class Plans {
  public:
   static Plans& get() {
@@ -111,11 +120,20 @@ class Plans {
     }
     SINTER_CHECK(!cuda::capturing() || (plan && plan->choice.made), state,
         "cuda: a matrix product without a plan inside a captured step");
-    if (!plan) plan = plans_.emplace(key, make(key, p)).first->second.get();
+    // A product before this one, by an algorithm; this one is a graph then.
+    const ProductSteps* const pair =
+        epilogue.steps && epilogue.steps->operand_b ? epilogue.steps : nullptr;
+    if (!plan) plan = plans_.emplace(key, make(key, p, pair)).first->second.get();
     const auto question = [&] { return key.question(); };
     const auto make_it = [&](size_t i) {
       if (i == 0) return own();
-      if (i <= plan->algorithms.size()) return plan->run(gemm, p, plan->algorithms[i - 1]);
+      if (pair) {
+        plan->run(gemm,
+            {p.a, pair->operand_b->raw(), nullptr, memory_of(pair->operands[0]), nullptr},
+            plan->algorithms[i - 1]);
+      } else if (i <= plan->algorithms.size()) {
+        return plan->run(gemm, p, plan->algorithms[i - 1]);
+      }
       if (!plan->graph) plan->graph = make_cudnn_product(gemm, key.has_bias, epilogue);
       plan->graph(p, epilogue);
     };
@@ -123,7 +141,7 @@ class Plans {
   }
 
  private:
-  std::unique_ptr<Plan> make(const GemmKey& key, const ProductMemory& p);
+  std::unique_ptr<Plan> make(const GemmKey& key, const ProductMemory& p, const ProductSteps* pair);
 
   std::map<GemmKey, std::unique_ptr<Plan>> plans_;
 };
@@ -140,7 +158,8 @@ void Plan::run(
       cuda::stream()));
 }
 
-std::unique_ptr<Plan> Plans::make(const GemmKey& key, const ProductMemory& p) {
+std::unique_ptr<Plan> Plans::make(
+    const GemmKey& key, const ProductMemory& p, const ProductSteps* pair) {
   const Gemm& g = key.gemm;
   auto plan = std::make_unique<Plan>();
   plan->choice.candidates = {{"own kernel"}};
@@ -174,7 +193,7 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const ProductMemory& p) {
   };
   layout(plan->a, g.in, g.n, g.k, g.ldb, g.trans_b);
   layout(plan->b, g.in, g.k, g.m, g.lda, g.trans_a);
-  layout(plan->c, g.out, g.n, g.m, g.ldc);
+  layout(plan->c, g.out, g.n, g.m, pair ? pair->operands[0].strides()[0] : g.ldc);
 
   cuda::LtPreference preference;
   SINTER_CUDA_CALL(cublasLtMatmulPreferenceCreate(&preference));
@@ -189,7 +208,7 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const ProductMemory& p) {
   cublasLtMatmulHeuristicResult_t answers[kProposals] = {};
   int found = 0;
   const cublasStatus_t answer =
-      key.epilogue == GemmEpilogue::other
+      key.epilogue == GemmEpilogue::other && !pair
           ? CUBLAS_STATUS_NOT_SUPPORTED
           : api().cublasLtMatmulAlgoGetHeuristic(cuda::CublasLtHandle::get().on_stream(),
                 plan->matmul, plan->a, plan->b, plan->c, plan->c, preference, kProposals, answers,
@@ -198,26 +217,30 @@ std::unique_ptr<Plan> Plans::make(const GemmKey& key, const ProductMemory& p) {
     found = 0;
   else
     cuda::check(answer, "cublasLtMatmulAlgoGetHeuristic");
+  // An op of one launch is made by no product of two.
+  const int most_launches = pair ? 2 : key.fused() ? 1 : INT_MAX;
   for (const cublasLtMatmulHeuristicResult_t& proposal : std::span(answers).first(found)) {
     if (proposal.state != CUBLAS_STATUS_SUCCESS) continue;
     const cublasLtMatmulAlgo_t& algo = plan->algorithms.emplace_back(proposal.algo);
     // The structure is opaque, and bytes from a file are nothing to run: so a choice is kept by a
     // hash of them.
     const uint64_t hash = stable_hash({reinterpret_cast<const char*>(&algo), sizeof algo});
-    // An op of one launch is made by no product of two.
-    plan->choice.candidates.push_back(
-        {.name = "cuBLASLt", .version = cat(hash), .most_launches = key.fused() ? 1 : INT_MAX});
+    plan->choice.candidates.push_back({.name = pair ? "cuBLASLt + cuDNN" : "cuBLASLt",
+        .version = cat(hash),
+        .kernel = pair ? "cudnn_graph" : nullptr,
+        .most_launches = most_launches,
+        .by_time_only = pair != nullptr});
   }
   if (plan->algorithms.empty())
     plan->choice.note =
         key.has_bias && g.bias != g.out
             ? cat("cuBLASLt takes no ", name_of(g.bias), " bias for a ", name_of(g.out), " result")
             : "cuBLASLt offers none";
-  if (!key.graph.empty())
+  if (!key.graph.empty() && !pair)
     plan->choice.candidates.push_back({.name = "cuDNN",
         .version = "graph",
         .kernel = "cudnn_graph",
-        .most_launches = key.fused() ? 1 : INT_MAX,
+        .most_launches = most_launches,
         .by_time_only = true});
   return plan;
 }
