@@ -63,7 +63,7 @@ Floor floor_of(const capture::Captured& captured) {
     return bytes;
   };
   const double lying = bytes_of(resident);
-  return {.flops = double(cli::cost_of(captured.recorded).flops),
+  return {.flops = double(captured.recorded.cost().flops),
       .bytes = lying + bytes_of(changed),
       .lying = lying};
 }
