@@ -1,9 +1,10 @@
 // What the programs of bench/ share: the training step that they time, the time of one call against
-// its budget, the words of a command line, and a main that reports an Error.
+// its budget, and their main.
 #pragma once
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,23 +79,13 @@ inline bool within_budget(
   return ok;
 }
 
-// The flags, and words that are none, from the command line; false after --help, which it prints.
-inline bool read_flags(const char* name, cli::Flags& flags, int argc, char** argv,
-    std::vector<std::string>* inputs = nullptr) {
-  cli::Program program{.name = name};
-  program.commands.push_back(
-      {.name = name, .flags = std::move(flags), .inputs = inputs, .inputs_name = "FILE.."});
-  return cli::read_words(program, argc, argv);
-}
-
-// For main: the exit status of run(argc, argv), or 1 after an Error.
-inline int run_reporting_errors(int (*run)(int, char**), int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return 1;
-  }
+// For main: a program of one command, to which `setup` gives flags and run().
+inline int run_program(const char* name, int argc, char** argv,
+    std::function<void(cli::App& app, cli::Command& command)> setup) {
+  cli::App app(name, "");
+  app.common().device = "cpu";  // unless --device says another
+  app.add(name, "", std::move(setup));
+  return app.main(argc, argv);
 }
 
 }  // namespace sinter::bench

@@ -25,7 +25,7 @@ Communicator::Stats train(Communicator& ranks, bool fused) {
   return ranks.stats();
 }
 
-int overlap(int, char**) {
+int overlap() {
   set_num_threads(1);
   bool ok = true;
   for (const bool fused : {false, true}) {
@@ -47,5 +47,7 @@ int overlap(int, char**) {
 }  // namespace sinter::distributed
 
 int main(int argc, char** argv) {
-  return sinter::bench::run_reporting_errors(sinter::distributed::overlap, argc, argv);
+  return sinter::bench::run_program("overlap", argc, argv, [](auto&, auto& command) {
+    command.run = [](auto&) { return sinter::distributed::overlap(); };
+  });
 }

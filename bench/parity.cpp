@@ -10,28 +10,23 @@
 #include <fmt/format.h>
 
 #include "bench/harness.h"
+#include "examples/cli/step.h"
 #include "nn/safetensors.h"
 #include "nn/state_dict.h"
 
 namespace sinter {
 namespace {
 
-int run(int argc, char** argv) {
-  std::string optimizer = "sgd", mode = "eager", rules = "all", model = "mlp", where = "cpu";
+struct ParityFlags {
+  std::string optimizer = "sgd", mode = "eager", rules = "all", model = "mlp";
   int64_t steps = 1;
   std::vector<std::string> files;
-  cli::Flags flags;
-  flags.choice("optimizer", optimizer, {"sgd", "adam"}, "");
-  flags.choice("mode", mode, {"eager", "fused"}, "");
-  flags.word("rules", rules, "LIST", "of mode fused");
-  flags.choice("model", model, {"mlp", "lenet", "cnn"}, "");
-  flags.word("device", where, "NAME", "cpu, simt, cuda, cuda:N");
-  flags.number("steps", steps, 1, 1'000'000, "");
-  if (!bench::read_flags("parity", flags, argc, argv, &files)) return 0;
+};
+
+int run(const ParityFlags& flags, Device device) {
+  const auto& [optimizer, mode, rules, model, steps, files] = flags;
   SINTER_CHECK(files.size() == 2, usage,
       cat("usage: parity IN.safetensors OUT.safetensors: ", files.size(), " files are given"));
-
-  const Device device = Device::parse(where);
   nn::NamedTensors weights = nn::read_safetensors(files[0]).tensors;
   const Tensor x = nn::find(weights, "x")->to(device), y = nn::find(weights, "y")->to(device);
   std::erase_if(weights, [](const nn::NamedTensor& t) { return t.name == "x" || t.name == "y"; });
@@ -81,5 +76,19 @@ int run(int argc, char** argv) {
 }  // namespace sinter
 
 int main(int argc, char** argv) {
-  return sinter::bench::run_reporting_errors(sinter::run, argc, argv);
+  using namespace sinter;
+  ParityFlags parity;
+  return bench::run_program("parity", argc, argv, [&](cli::App& app, cli::Command& command) {
+    cli::Flags& flags = command.flags;
+    flags.choice("optimizer", parity.optimizer, {"sgd", "adam"}, "");
+    flags.choice("mode", parity.mode, {"eager", "fused"}, "");
+    flags.word("rules", parity.rules, "LIST", "of mode fused");
+    flags.choice("model", parity.model, {"mlp", "lenet", "cnn"}, "");
+    flags.number("steps", parity.steps, 1, 1'000'000, "");
+    command.inputs = &parity.files;
+    command.inputs_name = "FILE..";
+    command.run = [&](cli::Output&) {
+      return run(parity, cli::choose_device(app.common().device).first);
+    };
+  });
 }

@@ -2,24 +2,21 @@
 // peers in bench/peers.py), eager or fused, on a resident batch of random data: the figure that
 // docs/results/ compare.
 //
-//   step --batch 1,16,64,128,1024 --hidden 256,128 --mode fused --threads 2 --json out.json
+//   step --batch 1,16,64,128,1024 --hidden 256,128 --mode fused --threads 2 --json >out.json
 //
 // Rounds of every case run interleaved (all batches and modes in turn), so that a slow moment of
-// the machine hits them alike; the figure is the median over all steps. --json - prints one object
-// (an array of them if there are several cases) with median_us. --floor measures the machine in the
-// same run, and says beside each figure what the step takes at least: the longer of its FLOPs at
-// the rate of the best matrix product and of the bytes that every step must move at the rate of
-// copies where they lie.
+// the machine hits them alike; the figure is the median over all steps. --json prints an object
+// whose `rows` have median_us, one for each case. --floor measures the machine in the same run, and
+// says beside each figure what the step takes at least: the longer of its FLOPs at the rate of the
+// best matrix product and of the bytes that every step must move at the rate of copies where they
+// lie.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
-#include <fstream>
-#include <optional>
 #include <set>
 
 #include "bench/harness.h"
-#include "core/device/denormal.h"
 #include "core/json.h"
 #include "core/parallel.h"
 #include "examples/cli/step.h"
@@ -63,10 +60,18 @@ Floor floor_of(const capture::Captured& captured) {
     return bytes;
   };
   const double lying = bytes_of(resident);
-  return {.flops = double(cli::cost_of(captured.recorded).flops),
+  return {.flops = double(captured.recorded.cost().flops),
       .bytes = lying + bytes_of(changed),
       .lying = lying};
 }
+
+struct BenchStepFlags {
+  std::vector<int64_t> batches{128}, hidden{256, 128};
+  std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam";
+  cli::FusionFlags fusion;
+  bool with_floor = false;
+  int64_t rounds = 9, steps = 20, warmup = 30;
+};
 
 struct Case {
   int64_t batch;
@@ -99,36 +104,12 @@ struct Case {
   }
 };
 
-int run(int argc, char** argv) {
-  std::vector<int64_t> batches{128}, hidden{256, 128};
-  std::string model = "mlp", mode = "eager", dtype = "f32", optimizer = "adam", json, where = "cpu";
-  cli::FusionFlags fusion;
-  bool with_floor = false;
-  int64_t threads = available_cores(), rounds = 9, steps = 20, warmup = 30;
-  cli::Flags flags;
-  flags.number("batch", batches, 1, 1'000'000, "batch sizes");
-  flags.choice("model", model, {"mlp", "lenet", "cnn"}, "");
-  flags.number("hidden", hidden, 1, 1'000'000, "hidden widths of mlp");
-  flags.choice("dtype", dtype, {"f32", "tf32", "bf16"}, "");
-  flags.choice("optimizer", optimizer, nn::optimizer_names(), "");
-  flags.choice("mode", mode, {"eager", "fused", "eager,fused", "fused,eager"}, "in this order");
-  flags.word("rules", fusion.rules, "LIST", "fusion rules");
-  flags.choice(
-      "measure", fusion.measure, {"auto", "on", "off"}, "time fused groups against their parts");
-  flags.toggle("floor", with_floor, "what the step takes at least on this machine, measured now");
-  flags.number("threads", threads, 1, 1024, "");
-  flags.number("rounds", rounds, 1, 1'000'000, "");
-  flags.number("steps", steps, 1, 1'000'000, "of a round");
-  flags.number("warmup", warmup, 0, 1'000'000, "steps before the first round");
-  flags.word("device", where, "NAME",
-      "cpu, simt (to look for mistakes: its times mean nothing), cuda, cuda:N");
-  flags.word("json", json, "FILE", "or - for stdout");
-  if (!bench::read_flags("step", flags, argc, argv)) return 0;
-  const std::vector<std::string> modes = cli::split("usage: --mode", mode);
-  set_num_threads(int(threads));
-  const Device device = Device::parse(where);
+int run(const BenchStepFlags& flags, const cli::CommonFlags& common, cli::Output& out) {
+  const auto& [batches, hidden, model, modes, dtype, optimizer, fusion, with_floor, rounds, steps,
+      warmup] = flags;
+  if (common.threads == 0) set_num_threads(available_cores());
+  const Device device = cli::choose_device(common.device).first;
   set_allow_tf32(dtype == "tf32");
-
   bench::TrainingOptions options{.sizes = {784},
       .model = model,
       .optimizer = optimizer,
@@ -141,7 +122,8 @@ int run(int argc, char** argv) {
       "step: --floor: the rate of tf32 products is not measured", "--dtype f32 or bf16");
   std::deque<Case> cases;
   for (const int64_t batch : batches) {
-    for (const std::string& one : modes) cases.emplace_back(options, batch, one, fusion);
+    for (const std::string& mode : cli::split("usage: --mode", modes))
+      cases.emplace_back(options, batch, mode, fusion);
   }
   for (Case& c : cases) {
     for (int64_t i = 0; i < warmup; ++i) c.run();
@@ -151,40 +133,31 @@ int run(int argc, char** argv) {
   }
   if (with_floor) {  // last: Note [Records that stay]
     const profiler::Roofs roofs = measure::calibrate(device);
-    if (roofs.loaded)
-      fmt::print(stderr, "note: measured beside other programs: the floor is too high\n");
-    for (Case& c : cases) c.floor.rate(roofs, options.dtype == DType::bf16);
+    if (roofs.loaded) out.note("note", "measured beside other programs: the floor is too high");
+    for (Case& c : cases) c.floor.rate(roofs, dtype == "bf16");
   }
-  Json out = Json::array();
+  Json rows = Json::array();
   for (Case& c : cases) {
     std::ranges::sort(c.times);
     const double median = c.times[c.times.size() / 2];
-    out.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer},
-        {"model", model}, {"layers", options.sizes}, {"batch", c.batch}, {"device", device.str()},
-        {"threads", threads}, {"steps", c.times.size()}, {"median_us", median},
+    rows.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", dtype}, {"optim", optimizer},
+        {"model", model}, {"layers", options.sizes}, {"batch", c.batch}, {"device", device},
+        {"threads", num_threads()}, {"steps", c.times.size()}, {"median_us", median},
         {"min_us", c.times.front()}, {"launches", c.launches}});
-    if (with_floor) out.back()["floor"] = c.floor;
-    if (json != "-") {
-      fmt::print(
-          "sinter {} {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
-          model, dtype, optimizer, c.mode, c.batch, median, c.times.front(),
-          1e6 * double(c.batch) / median);
-    }
-    if (with_floor && json != "-") {
-      const Floor& f = c.floor;
-      fmt::print(
-          "  floor {:9.1f} us: {:.1f} MFLOP take {:.1f} us, {:.1f} MB {} {:.1f} us; "
-          "median / floor {:.2f}\n",
-          f.us(), 1e-6 * f.flops, f.flop_us, 1e-6 * f.bytes, f.in_cache ? "in cache" : "of memory",
-          f.byte_us, median / f.us());
-    }
+    out.result_text(fmt::format(
+        "sinter {} {} {} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n", model,
+        dtype, optimizer, c.mode, c.batch, median, c.times.front(),
+        1e6 * double(c.batch) / median));
+    if (!with_floor) continue;
+    const Floor& f = c.floor;
+    rows.back()["floor"] = f;
+    out.result_text(
+        fmt::format("  floor {:9.1f} us: {:.1f} MFLOP take {:.1f} us, {:.1f} MB {} {:.1f} us; "
+                    "median / floor {:.2f}\n",
+            f.us(), 1e-6 * f.flops, f.flop_us, 1e-6 * f.bytes,
+            f.in_cache ? "in cache" : "of memory", f.byte_us, median / f.us()));
   }
-  const std::string text = json_text(out.size() == 1 ? out[0] : out, 1) + "\n";
-  if (json == "-") {
-    fmt::print("{}", text);
-  } else if (!json.empty()) {
-    std::ofstream(json) << text;
-  }
+  out.json("sinter.step/1", {{"rows", rows}});
   return 0;
 }
 
@@ -192,7 +165,24 @@ int run(int argc, char** argv) {
 }  // namespace sinter
 
 int main(int argc, char** argv) {
-  sinter::restart_with_short_spin(argv);
-  sinter::set_flush_denormal(true);
-  return sinter::bench::run_reporting_errors(sinter::run, argc, argv);
+  using namespace sinter;
+  restart_with_short_spin(argv);
+  BenchStepFlags step;
+  return bench::run_program("step", argc, argv, [&](cli::App& app, cli::Command& command) {
+    cli::Flags& flags = command.flags;
+    flags.number("batch", step.batches, 1, 1'000'000, "batch sizes");
+    flags.choice("model", step.model, {"mlp", "lenet", "cnn"}, "");
+    flags.number("hidden", step.hidden, 1, 1'000'000, "hidden widths of mlp");
+    flags.choice("dtype", step.dtype, {"f32", "tf32", "bf16"}, "");
+    flags.choice("optimizer", step.optimizer, nn::optimizer_names(), "");
+    flags.choice("mode", step.mode, {"eager", "fused", "eager,fused", "fused,eager"}, "");
+    cli::add_rules_flag(flags, step.fusion.rules);
+    flags.choice("measure", step.fusion.measure, {"auto", "on", "off"},
+        "time fused groups against their parts");
+    flags.toggle("floor", step.with_floor, "what the step takes at least here, measured now");
+    flags.number("rounds", step.rounds, 1, 1'000'000, "");
+    flags.number("steps", step.steps, 1, 1'000'000, "of a round");
+    flags.number("warmup", step.warmup, 0, 1'000'000, "steps before the first round");
+    command.run = [&](cli::Output& out) { return run(step, app.common(), out); };
+  });
 }

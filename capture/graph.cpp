@@ -87,6 +87,12 @@ Cost Graph::cost(const Node& node) const {
   return node.op->cost(metas(node.in), metas(node.out), node.attrs);
 }
 
+Cost Graph::cost() const {
+  Cost all;
+  for (const Node& node : nodes) all += cost(node);
+  return all;
+}
+
 bool Graph::overlap(int a, int b) const {
   if (a < 0 || b < 0 || values[a].buffer != values[b].buffer) return false;
   if (values[a].shape.numel() == 0 || values[b].shape.numel() == 0) return true;

@@ -106,6 +106,7 @@ class Graph {
   Tensor meta(int value) const;
   Tensors metas(const std::vector<int>& ids) const;
   Cost cost(const Node& node) const;
+  Cost cost() const;  // of all nodes
   // "%20 linear, %21 relu, sgd_update of 0.weight": those nodes; more than three alike as one,
   // "adam_update x6".
   std::string names(const std::vector<int>& members) const;

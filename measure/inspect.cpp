@@ -141,8 +141,7 @@ class OpenedStep {
     std::vector<int> writes(graph_.buffers.size(), 0);
     for (size_t n = 0; n < graph_.nodes.size(); ++n) ops_.push_back(look_at(n, ns[n], writes));
     const capture::MemoryPlan& plan = walk_.plan();
-    Cost cost;
-    for (const Node& node : graph_.nodes) cost += graph_.cost(node);
+    const Cost cost = graph_.cost();
     return {{"mode", mode_}, {"launches", graph_.launches()}, {"flops", cost.flops},
         {"bytes", cost.bytes()}, {"arena_bytes", plan.bytes},
         {"unshared_bytes", plan.unshared_bytes}, {"ops", ops_}, {"buffers", buffers()},
@@ -381,10 +380,8 @@ RuleSwitches rule_switches(const capture::Captured& captured, const capture::Rul
     const Graph graph =
         capture::rewrite(captured.recorded, capture::RuleSet(text), captured.fused.device, refused)
             .graph;
-    StepCounts& counts = out.counts.emplace_back();
-    counts.launches = graph.launches();
-    for (const capture::Node& node : graph.nodes) counts.bytes += graph.cost(node).bytes();
-    counts.arena_bytes = capture::plan_memory(graph).bytes;
+    out.counts.push_back(
+        {graph.launches(), graph.cost().bytes(), capture::plan_memory(graph).bytes});
   }
   return out;
 }

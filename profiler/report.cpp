@@ -205,16 +205,6 @@ const GraphNode* Report::node_of(const LaunchRecord& launch) const {
   return known ? &nodes[launch.graph_node - 1] : nullptr;
 }
 
-bool Report::counts(const Trace& trace, const LaunchRecord& launch) const {
-  return step_index(launch.step) >= 0 &&
-         (launch.record < 0 || counts(trace, trace.records[launch.record]));
-}
-
-bool Report::counts(const Trace& trace, const MemorySample& sample) const {
-  return step_index(sample.step) >= 0 &&
-         (sample.record < 0 || counts(trace, trace.records[sample.record]));
-}
-
 void Report::append(Report other) {
   if (steps.empty()) {
     *this = std::move(other);

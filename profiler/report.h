@@ -121,8 +121,11 @@ struct Report : Measurement {
   // Ended in the step in which it began, and that is an active one. Only such records enter the
   // statistics.
   bool counts(const Trace& trace, const Record& record) const;
-  bool counts(const Trace& trace, const LaunchRecord& launch) const;
-  bool counts(const Trace& trace, const MemorySample& sample) const;
+  template <class Item>  // a launch, or a memory sample
+  bool counts(const Trace& trace, const Item& item) const {
+    return step_index(item.step) >= 0 &&
+           (item.record < 0 || counts(trace, trace.records[item.record]));
+  }
 };
 
 // Of each record of each trace: what it took and gave back itself, without its children; its peak

@@ -81,10 +81,6 @@ std::string help_of(const CLI::App* app, const std::string& call, CLI::AppFormat
   return out + lines_of(app);  // --help and --version
 }
 
-std::string hint_of(const Program& program, const Command& command) {
-  return program.call_of(command) + " --help lists the flags";
-}
-
 // What was given for a flag. CLI11 takes the next word as the value, whatever it is.
 void take(Flag& flag, const std::vector<std::string>& values, const std::string& hint) {
   SINTER_CHECK(!flag.once || values.size() == 1, usage,
@@ -98,8 +94,8 @@ void take(Flag& flag, const std::vector<std::string>& values, const std::string&
 }
 
 // A topic is a group of options; that of every command is the last, as in the help.
-void add_options(CLI::App& app, const Program& program, Command& command) {
-  const std::string hint = hint_of(program, command);
+void add_options(
+    CLI::App& app, Command& command, const std::string& hint, const std::string& version) {
   app.set_help_flag();  // or each group gets one
   CLI::App* topic = nullptr;
   for (const bool global : {false, true}) {
@@ -127,18 +123,7 @@ void add_options(CLI::App& app, const Program& program, Command& command) {
   }
   if (command.inputs) app.add_option(command.inputs_name, *command.inputs)->group("");
   app.set_help_flag("--help,-h", "this text");
-  app.set_version_flag(program.version.empty() ? "" : "--version", program.version, "the version");
-}
-
-void check_command(const Program& program, const std::vector<std::string>& words) {
-  const std::vector<std::string> names = program.command_names();
-  SINTER_CHECK(!words.empty(), usage, cat("usage: no command given; allowed ", join(names)),
-      cat(program.name, " --help says what each does"));
-  SINTER_CHECK(!words[0].starts_with('-'), usage,
-      cat("usage: flag before the command: ", escaped(words[0])),
-      cat(program.name, " COMMAND [flags]"));
-  check_word(
-      "unknown command", words[0], names, "", cat(program.name, " --help lists the commands"));
+  app.set_version_flag("--version", version, "the version");
 }
 
 [[noreturn]] void refuse_word(
@@ -161,37 +146,38 @@ void print(std::string_view text) { Output(Output::Options{}).result_text(text);
 
 }  // namespace
 
-std::vector<std::string> Program::command_names() const {
+std::vector<std::string> App::command_names() const {
   std::vector<std::string> names;
-  for (const Command& command : commands) names.push_back(command.name);
+  for (const Command& command : commands_) names.push_back(command.name);
   return names;
 }
 
-Command* read_words(Program& program, int argc, char** argv) {
+Command* App::read_words(int argc, char** argv) {
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   for (std::string& word : words) {
     if (word == "--") break;
     const auto end = std::find(word.begin(), word.end(), '=');
     if (word.starts_with("--")) std::replace(word.begin(), end, '_', '-');
   }
-  const bool one = program.is_one_command();
-  CLI::App root(one ? program.commands[0].summary : program.summary, program.name);
+  const bool one = is_one_command();
+  const std::string version = cat(name_, " ", kVersion, git_id_.empty() ? "" : ", ", git_id_, "\n");
+  CLI::App root(one ? commands_[0].summary : summary_, name_);
   root.formatter_fn(help_of);
   root.allow_extras();
   root.require_subcommand(0, 1);
   root.set_help_flag("--help,-h");
-  root.set_version_flag("--version", program.version);
+  root.set_version_flag("--version", version);
   Command* asked = nullptr;
-  const std::vector<std::string> names = program.command_names();
+  const std::vector<std::string> names = command_names();
   const bool named = !words.empty() && std::ranges::find(names, words[0]) != names.end();
-  for (Command& command : program.commands) {
+  for (Command& command : commands_) {
     if (named && command.name != words[0]) continue;
     CLI::App* app = one ? &root : root.add_subcommand(command.name, command.summary);
     // The options of the command that is asked for alone: to make them all takes milliseconds.
     app->preparse_callback([&, app](size_t) {
       asked = &command;
-      if (command.setup) command.setup(command);
-      add_options(*app, program, command);
+      command.setup(command);
+      add_options(*app, command, hint_of(command), version);
     });
   }
   try {
@@ -200,18 +186,24 @@ Command* read_words(Program& program, int argc, char** argv) {
     print(root.help());
     return nullptr;
   } catch (const CLI::CallForVersion&) {
-    print(program.version);
+    print(version);
     return nullptr;
   } catch (const CLI::ArgumentMismatch& error) {  // "--epochs: 1 required N missing"
     const std::string said = error.what();
     throw Error(Error::Kind::usage,
         cat("usage: ", said.substr(0, said.find(": ")), " needs a value: nothing follows it"),
-        hint_of(program, *asked));
+        hint_of(*asked));
   }
-  if (!one) check_command(program, words);
+  if (!one) {
+    SINTER_CHECK(!words.empty(), usage, cat("usage: no command given; allowed ", join(names)),
+        cat(name_, " --help says what each does"));
+    SINTER_CHECK(!words[0].starts_with('-'), usage,
+        cat("usage: flag before the command: ", escaped(words[0])), cat(name_, " COMMAND [flags]"));
+    check_word("unknown command", words[0], names, "", cat(name_, " --help lists the commands"));
+  }
   std::vector<std::string> others = root.remaining(true);
   std::erase(others, "--");
-  if (!others.empty()) refuse_word(others[0], *asked, hint_of(program, *asked));
+  if (!others.empty()) refuse_word(others[0], *asked, hint_of(*asked));
   return asked;
 }
 
@@ -232,7 +224,7 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
 
 void App::add(
     std::string name, std::string summary, std::function<void(App& app, Command& command)> setup) {
-  program_.commands.push_back({.name = std::move(name),
+  commands_.push_back({.name = std::move(name),
       .summary = std::move(summary),
       .setup = [this, setup = std::move(setup)](Command& command) {
         add_common_flags(command.flags, common_);
@@ -262,18 +254,18 @@ std::string build_name() {
 }
 
 int App::run(int argc, char** argv) {
-  common_.command = program_.name;
+  common_.command = name_;
   for (int i = 1; i < argc; ++i) common_.command += cat(" ", argv[i]);
-  Command* const asked = read_words(program_, argc, argv);
+  Command* const asked = read_words(argc, argv);
   if (!asked) return 0;
   Command& command = *asked;
-  const std::string call = program_.call_of(command);
+  const std::string call = call_of(command);
   SINTER_CHECK(command.many_processes || distributed::launched_ranks() == 1, usage,
       cat("usage: ", call, " is one process: the launcher has started ",
           distributed::launched_ranks()),
       cat(call, " without mpirun"));
   const auto apply = [&](const std::string& text, const std::string& name, Source source) {
-    apply_config(text, name, command.flags, command.name, program_.command_names(), source);
+    apply_config(text, name, command.flags, command.name, command_names(), source);
   };
   if (!config_.empty()) apply(read_text(config_), shown(config_), Source::file);
   if (command.preset) apply(command.preset(), "the preset", Source::preset);

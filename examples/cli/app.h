@@ -1,7 +1,7 @@
 // A program of several commands: `mnist COMMAND [flags]`; or of one that bears its own name: `geglu
 // [flags]`. App reads the command line, config file, environment and preset into the command's
 // Flags, answers --help, --version and --print-config, runs the command, and turns errors into
-// messages and exit statuses. The programs of bench/ use a Program alone.
+// messages and exit statuses.
 //
 //   --name VALUE, --name=VALUE   a flag with a value; the last one given counts
 //   --switch, --switch=false     a flag without
@@ -32,21 +32,6 @@ struct Command {
   bool many_processes = false;                 // may a launcher start several?
 };
 
-struct Program {
-  std::string name, summary{}, version{};  // version: what --version prints; "": no such flag
-  std::deque<Command> commands{};          // one that bears the program's name is not typed
-
-  bool is_one_command() const { return commands.size() == 1 && commands[0].name == name; }
-  std::string call_of(const Command& command) const {  // "mnist train"
-    return is_one_command() ? name : name + " " + command.name;
-  }
-  std::vector<std::string> command_names() const;
-};
-
-// The words of `argv` behind the program's name into flags and inputs of the command that they ask
-// for, which is returned; null after --help and --version, which are printed.
-Command* read_words(Program& program, int argc, char** argv);
-
 inline constexpr const char* kVersion = "0.1.0";
 
 // The flags of every command.
@@ -64,11 +49,10 @@ void add_common_flags(Flags& flags, CommonFlags& common);
 class App {
  public:
   // `git_id`: of the source, which --version says behind the number; or "".
-  App(std::string name, std::string summary, const std::string& git_id = "")
-      : program_{name, std::move(summary),
-            cat(name, " ", kVersion, git_id.empty() ? "" : ", " + git_id, "\n")},
-        git_id_(git_id) {}
-  // A command with the flags of every command; `setup` adds more, and run().
+  App(std::string name, std::string summary, std::string git_id = "")
+      : name_(std::move(name)), summary_(std::move(summary)), git_id_(std::move(git_id)) {}
+  // A command with the flags of every command; `setup` adds more, and run(). One that bears the
+  // program's name is not typed.
   void add(
       std::string name, std::string summary, std::function<void(App& app, Command& command)> setup);
   CommonFlags& common() { return common_; }
@@ -78,9 +62,20 @@ class App {
 
  private:
   int run(int argc, char** argv);
+  // The words of `argv` behind the program's name into flags and inputs of the command that they
+  // ask for, which is returned; null after --help and --version, which are printed.
+  Command* read_words(int argc, char** argv);
+  bool is_one_command() const { return commands_.size() == 1 && commands_[0].name == name_; }
+  std::string call_of(const Command& command) const {  // "mnist train"
+    return is_one_command() ? name_ : name_ + " " + command.name;
+  }
+  std::string hint_of(const Command& command) const {
+    return call_of(command) + " --help lists the flags";
+  }
+  std::vector<std::string> command_names() const;
 
-  Program program_;
-  std::string git_id_;
+  std::string name_, summary_, git_id_;
+  std::deque<Command> commands_;
   CommonFlags common_;
   bool print_config_ = false;
   std::string config_;

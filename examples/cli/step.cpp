@@ -68,12 +68,6 @@ void write_graph(const std::string& path, const capture::Graph& graph) {
   write_file(path, capture::dump(graph));
 }
 
-Cost cost_of(const capture::Graph& graph) {
-  Cost cost;
-  for (const capture::Node& node : graph.nodes) cost += graph.cost(node);
-  return cost;
-}
-
 void write_graphs(const std::string& path, const capture::Captured& captured) {
   const std::filesystem::path p(path);
   const auto named = [&](const char* suffix) {

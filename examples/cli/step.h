@@ -41,8 +41,6 @@ void note_emulator(Device device, Output& out);
 
 // As text, whole or not at all. Throws checkpoint where the file cannot be written.
 void write_graph(const std::string& path, const capture::Graph& graph);
-// Of all its launches.
-Cost cost_of(const capture::Graph& graph);
 // Both graphs of a capture: step.txt gives step_eager.txt and step_fused.txt.
 void write_graphs(const std::string& path, const capture::Captured& captured);
 

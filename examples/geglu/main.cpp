@@ -130,7 +130,7 @@ std::vector<double> time_one(const GegluFlags& flags, const cli::CompareRun& run
   const std::vector<double> us = flags.mode == "eager" ? times.eager_us : times.fused_us;
   if (cli::interrupted()) return us;
   const capture::Graph& graph = comparison.captured().fused.graph;
-  const Cost cost = cli::cost_of(graph);
+  const Cost cost = graph.cost();
   run.out.result(flags.mode, comparison.title);
   run.out.result("step", "{}   {}   {:.3f} GFLOP   {:.1f} MB",
       comparison.timed() ? cli::seconds(1e-6 * profiler::median(us)) : "not timed on simt",

@@ -63,8 +63,8 @@ std::optional<profiler::ComparedRow> measure_size(
       .verdict = us.distrusted.empty() ? "" : "machine busy",
       .eager_launches = int(eager.nodes.size()),
       .fused_launches = int(fused.nodes.size()),
-      .eager_bytes = cost_of(eager).bytes(),
-      .fused_bytes = cost_of(fused).bytes(),
+      .eager_bytes = eager.cost().bytes(),
+      .fused_bytes = fused.cost().bytes(),
       .eager_us = us.eager_us,
       .fused_us = us.fused_us,
       .layouts = us.layouts};
