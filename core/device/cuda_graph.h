@@ -51,7 +51,7 @@ class DeviceGraph {
   friend class GraphBuilder;
   DeviceGraph() = default;
   Owned<CUgraphExec_st> executable_;
-  CUstream_st* stream_ = nullptr;  // of the thread that captured it
+  CUstream_st* stream_ = nullptr;               // of the thread that captured it
   std::vector<std::pair<void*, size_t>> kept_;  // scratch memory of its ops: (block, bytes)
 };
 

@@ -328,12 +328,7 @@ template <class T> class Cursor {
 };
 template <class T, int R, int C, int P>
 SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const Cursor<T>& from,
-    const Where& where = Where::current()) {
-  cp_async16(tile, r, c, from.in(), from.i(), true, where);
-}
-template <class T, int R, int C, int P>
-SINTER_DEVICE_FN void cp_async16(SharedTile<T, R, C, P>& tile, int r, int c, const Cursor<T>& from,
-    bool valid, const Where& where = Where::current()) {
+    bool valid = true, const Where& where = Where::current()) {
   cp_async16(tile, r, c, from.in(), from.i(), valid, where);
 }
 template <class I> SINTER_DEVICE_FN I keep(I i) { return i; }

@@ -1,6 +1,5 @@
 #include "core/device/launch_log.h"
 
-#include <atomic>
 #include <mutex>
 
 #include "core/error.h"
@@ -8,7 +7,6 @@
 namespace sinter {
 namespace {
 
-std::atomic<int64_t> count{0};
 std::mutex mutex;
 std::vector<LaunchShape>* log_of_all = nullptr;
 
@@ -44,12 +42,9 @@ void log_launch(const LaunchShape& shape) {
       state,
       cat(kernel, ": grid out of range: (", grid.x, ", ", grid.y, ", ", grid.z, "); allowed 1..",
           kMaxGridX, ", 1..", kMaxGridYZ, ", 1..", kMaxGridYZ));
-  ++count;
   const std::lock_guard lock(mutex);
   if (log_of_all) log_of_all->push_back(shape);
 }
-
-int64_t launch_count() { return count; }
 
 LaunchLog::LaunchLog() {
   const std::lock_guard lock(mutex);

@@ -1,4 +1,4 @@
-// Counts kernel launches and lists them for tests and reports; checks their shapes. Thread-safe.
+// Lists kernel launches for tests and reports; checks their shapes. Thread-safe.
 #pragma once
 
 #include <string>
@@ -11,10 +11,8 @@ namespace sinter {
 // A kernel's name from the compiler's spelling of its address: without namespaces of ours.
 std::string kernel_name_in(std::string_view pretty_function);
 
-// Throws state for a shape that no device takes; then counts and logs the launch.
+// Throws state for a shape that no device takes; then logs the launch.
 void log_launch(const LaunchShape& shape);
-// Launches so far, of the process.
-int64_t launch_count();
 
 // While it lives, all launches of the process are listed here. One at a time.
 class LaunchLog {

@@ -236,14 +236,14 @@ Run run(const Setting& s, int calls, std::optional<int64_t> every) {
     batches.push_back(batch_of(s.options, 4, uint64_t(i)));
   }
   t.optimizer->set_rates(rates);
-  const int64_t launches = launch_count();
+  const LaunchLog log;
   const int64_t requests = allocator(s.options.device).stats().requests;
   for (int i = 0; i < calls; ++i) {
     for (const Tensor& result : step(batches[size_t(i)])) see(result);
     see(dropout(Tensor::ones({16}, DType::f32, s.options.device), 0.5));
     if (i % 5 == 4) t.optimizer->set_lr(0.003);
   }
-  out.counts = {launch_count() - launches, allocator(s.options.device).stats().requests - requests,
+  out.counts = {std::ssize(log.launches()), allocator(s.options.device).stats().requests - requests,
       static_cast<int64_t>(Tape::current().size()), next_random_op(), t.optimizer->steps()};
   for (const Tensor& p : parameters) {
     see(p);

@@ -718,7 +718,6 @@ TEST_F(SimtTest, ReleasedMemoryStaysUntilTheQueueIsEmpty) {
 TEST_F(SimtTest, LogListsLaunchesByName) {
   Gemm gemm;
   Buffer<int> y(4 * 32);
-  const int64_t before = launch_count();
   {
     const LaunchLog log;
     launch<write_indices>(Grid{1}, 32, 0, y.out());
@@ -731,8 +730,6 @@ TEST_F(SimtTest, LogListsLaunchesByName) {
     EXPECT_EQ(launches[1].block, 256);
     EXPECT_EQ(launches[1].shared_bytes, sizeof(GemmTiles<1>));
   }
-  launch<write_indices>(Grid{1}, 32, 0, y.out());
-  EXPECT_EQ(launch_count() - before, 3);
   EXPECT_EQ(kernel_name_in(
                 "const T& f() [with auto kernel = "
                 "sinter::on_simt::{anonymous}::row<sinter::pointwise::Gelu, float>; P = {int}]"),
