@@ -418,7 +418,7 @@ std::string first_difference(const Trace& eager, const Trace& captured, bool exa
 
 TEST(CallSequences, EagerEqualsCapturedOrRefuses) {
   const char *one = std::getenv("SINTER_FUZZ_SEED"), *many = std::getenv("SINTER_FUZZ_SEQUENCES");
-  constexpr uint64_t kUsual = test::kSanitized ? 400 : 2000;
+  constexpr uint64_t kUsual = test::kSanitized ? 200 : 1000;
   const uint64_t begin = one ? std::strtoull(one, nullptr, 10) : many ? 1000000 : 0;
   const uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 10) : kUsual;
   int64_t events = 0, compared = 0, replays = 0, groups = 0, exact = 0, refused = 0,

@@ -56,7 +56,8 @@ const Words kLayers{"conv 1 1; flatten; linear 10; softplus",
 
 TEST(MnistCompare, EveryModelAgrees) {
   check_models("cpu", Words{"mlp", "linear", "geglu", "lenet"} + kLayers, "8", kOptimizers);
-  check_models("cpu", {"cnn", "cnn3"}, "4", kOptimizers);
+  // Ten times as large, of the same ops as lenet.
+  check_models("cpu", {"cnn", "cnn3"}, "2", {"adam"});
 }
 // An update alone is the CPU's to the bit (tests/ops/device_parity_test.cpp).
 TEST(MnistCompareSimt, SmallModelsAgree) {

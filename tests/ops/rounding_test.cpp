@@ -1,51 +1,18 @@
-// The bounds of measure/rounding.h: every kernel keeps them on every sample, and they are what the
-// Note says.
+// The bounds of measure/rounding.h are what the Note says. That every kernel keeps them on every
+// sample: device_parity_test.cpp.
 #include "measure/rounding.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "ops/product/gemm_library.h"
-#include "tests/closeness.h"
-#include "tests/gpu_test.h"
-#include "tests/ops/device_samples.h"
+#include "ops/fused/fused.h"
+#include "ops/ops.h"
+#include "ops/optim/update.h"
 #include "tests/test_util.h"
 
 namespace sinter {
 namespace {
-
-void check_samples(Device device) {
-  if (test::kSanitized && device != kCpu) GTEST_SKIP() << "DeviceParity runs these kernels";
-  for_each_sample(false, [=](const OpDef& op, const Sample& sample, const std::string& what) {
-    if (op.view || !op.kernel(device.type) || &op == &kGatherBatchOp) return;  // made of no f64
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
-      if (!takes(op, dtype)) continue;
-      SCOPED_TRACE(cat(what, ", ", name_of(dtype)));
-      const Tensors in = with_dtype(op, sample.in, dtype), there_in = there(in, device);
-      const Attrs attrs = with_dtype(sample.attrs, dtype);
-      Tensors found = apply(op, there_in, attrs);
-      const Tensors changed = changed_operands(op, there_in);
-      found.insert(found.end(), changed.begin(), changed.end());
-      const std::vector<ExactResult> exact = exact_results(op, in, attrs);
-      ASSERT_EQ(found.size(), exact.size());
-      for (size_t r = 0; r < found.size(); ++r)
-        EXPECT_TRUE(test::close(
-            found[r], exact[r].value, {.each = exact[r].bound, .same_nan = true, .empty = true}))
-            << "result " << r;
-    }
-  });
-}
-
-TEST(Rounding, EveryKernelKeepsItsBound) { check_samples(kCpu); }
-TEST(RoundingSimt, EveryKernelKeepsItsBound) { check_samples(kSimt); }
-using RoundingGpu = test::GpuTest;
-TEST_F(RoundingGpu, EveryKernelKeepsItsBound) {
-  check_samples(test::kCuda);
-  set_choice_rule(ChoiceRule::own);  // products of ours, not the library's
-  check_samples(test::kCuda);
-  set_choice_rule(ChoiceRule::model);
-}
 
 TEST(Rounding, OfASumIsARandomWalkOfItsMagnitude) {
   const Tensor x = Tensor::from({1, -2, 3}, {1, 3}), w = Tensor::from({1, 1, 1}, {1, 3});
