@@ -103,28 +103,31 @@ void Tape::record(const Call& call) {
   if (needs == 0) return;
   Node node{.op = &call.op,
       .attrs = call.attrs,
+      .inputs = call.in.size(),
       .needs = needs,
       .uid = profiler::last_op_uid(),
       .module = Context::current().module};
+  node.values.reserve(call.in.size() + call.out.size());
+  node.marks.reserve(call.in.size() + call.out.size());
+  const auto add = [&node](const Tensor& t, bool saved, int64_t slot) {
+    node.values.push_back(saved_copy(t, saved));
+    node.marks.push_back({slot, version_of(node.values.back())});
+  };
   for (size_t i = 0; i < call.in.size(); ++i) {
-    node.in.push_back(saved_copy(call.in[i], call.op.saves_in >> i & 1));
-    node.in_slots.push_back(needs >> i & 1 ? slot_for_input(call.in[i], name) : -1);
-    node.versions.push_back(version_of(node.in.back()));
+    add(call.in[i], call.op.saves_in >> i & 1,
+        needs >> i & 1 ? slot_for_input(call.in[i], name) : -1);
   }
   for (size_t i = 0; i < call.out.size(); ++i) {
-    Tensor& out = call.out[i];
-    node.out.push_back(saved_copy(out, call.op.saves_out >> i & 1));
-    node.versions.push_back(version_of(node.out.back()));
     int64_t slot = -1;
-    if (is_float(out.dtype())) {
+    if (is_float(call.out[i].dtype())) {
       slots_.emplace_back();
-      AutogradMeta& meta = out.autograd();
+      AutogradMeta& meta = call.out[i].autograd();
       meta.requires_grad = true;
       meta.leaf = false;
       meta.tape_generation = generation_;
       slot = meta.tape_slot = int64_t(slots_.size()) - 1;
     }
-    node.out_slots.push_back(slot);
+    add(call.out[i], call.op.saves_out >> i & 1, slot);
   }
   nodes_.push_back(std::move(node));
 }
@@ -145,17 +148,17 @@ void Tape::clear() {
 }
 
 void Tape::check_usable(const Node& node) const {
-  for (const int64_t slot : node.in_slots) {
+  for (const auto [slot, version] : node.in_marks()) {
     SINTER_CHECK(slot < 0 || !slots_[slot].used, state,
         cat("backward: this tensor's tape was already used: an input of ", node.op->text(),
             " comes from it"),
         used_hint());
   }
-  for (size_t i = 0; i < node.versions.size(); ++i) {
-    const bool input = i < node.in.size();
-    const size_t n = input ? i : i - node.in.size();
-    const Tensor& t = input ? node.in[n] : node.out[n];
-    if (!t.defined() || t.storage()->version() == node.versions[i]) continue;
+  for (size_t i = 0; i < node.values.size(); ++i) {
+    const Tensor& t = node.values[i];
+    if (version_of(t) == node.marks[i].version) continue;
+    const bool input = i < node.inputs;
+    const size_t n = input ? i : i - node.inputs;
     const char* writer = t.storage()->last_writer();
     throw Error(Error::Kind::state,
         cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ", n, ", ",
@@ -167,7 +170,9 @@ void Tape::check_usable(const Node& node) const {
 Tensors Tape::run_backward(const Node& node, const Tensors& grads) {
   const profiler::BackwardOf profiled(node.uid);
   const ModulePath module(node.module);
-  return node.op->backward(Saved{node.in, node.out, node.attrs, node.needs}, grads);
+  const Operands values = node.values;
+  return node.op->backward(
+      {values.first(node.inputs), values.subspan(node.inputs), node.attrs, node.needs}, grads);
 }
 
 void Tape::deliver(Slot& slot, Tensor gradient) const {
@@ -232,14 +237,14 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   reached[root_slot] = 1;
   for (size_t i = nodes_.size(); i-- > 0;) {
     const Node& node = nodes_[i];
-    const auto wanted = [&](int64_t slot) { return slot >= 0 && reached[slot]; };
-    if (std::ranges::none_of(node.out_slots, wanted)) continue;
+    const auto wanted = [&](const Mark& mark) { return mark.slot >= 0 && reached[mark.slot]; };
+    if (std::ranges::none_of(node.out_marks(), wanted)) continue;
     SINTER_CHECK(i >= outside_, state,
         cat("backward: inside a captured step, through ", node.op->text(),
             ", which ran before the step began; a replay would not see it run again"),
         "run the whole forward pass inside the step, or backward() outside of it");
     check_usable(node);
-    for (const int64_t slot : node.in_slots) {
+    for (const auto [slot, version] : node.in_marks()) {
       if (slot < 0) continue;
       reached[slot] = 1;
       last_to_add[slot] = i;
@@ -262,38 +267,37 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   const auto finish = [&](int64_t slot) { this->finish(slots_[slot], grads[slot]); };
   for (size_t i = nodes_.size(); i-- > 0;) {
     Node& node = nodes_[i];
-    const auto has_gradient = [&](int64_t slot) { return slot >= 0 && grads[slot].defined(); };
-    if (std::ranges::none_of(node.out_slots, has_gradient)) continue;
-    Tensors out_grads;
-    for (size_t o = 0; o < node.out_slots.size(); ++o) {
-      const int64_t slot = node.out_slots[o];
-      const Tensor& out = node.out[o];
-      if (has_gradient(slot)) {
-        finish(slot);
-        out_grads.push_back(std::exchange(grads[slot], {}));
-      } else {
-        out_grads.push_back(
-            slot < 0 ? Tensor() : filled_with(0, out.shape(), out.dtype(), out.device()));
+    const auto has_gradient = [&](const Mark& m) { return m.slot >= 0 && grads[m.slot].defined(); };
+    const std::span<const Mark> outs = node.out_marks();
+    if (std::ranges::none_of(outs, has_gradient)) continue;
+    Tensors out_grads(outs.size());
+    for (size_t o = 0; o < outs.size(); ++o) {
+      const Tensor& out = node.values[node.inputs + o];
+      if (has_gradient(outs[o])) {
+        finish(outs[o].slot);
+        out_grads[o] = std::exchange(grads[outs[o].slot], {});
+      } else if (outs[o].slot >= 0) {
+        out_grads[o] = filled_with(0, out.shape(), out.dtype(), out.device());
       }
     }
     running_ = int64_t(i);
     Tensors in_grads = run_backward(node, out_grads);
     running_ = -1;
     out_grads.clear();
-    SINTER_ASSERT(in_grads.size() == node.in.size(), node.op->text(), " gave ", in_grads.size(),
-        " gradients for ", node.in.size(), " inputs");
-    for (size_t n = 0; n < node.in.size(); ++n) {
-      const int64_t slot = node.in_slots[n];
+    SINTER_ASSERT(in_grads.size() == node.inputs, node.op->text(), " gave ", in_grads.size(),
+        " gradients for ", node.inputs, " inputs");
+    for (size_t n = 0; n < node.inputs; ++n) {
+      const int64_t slot = node.marks[n].slot;
       if (slot < 0 || !in_grads[n].defined()) continue;
-      SINTER_ASSERT(in_grads[n].shape() == node.in[n].shape(), node.op->text(), " gave input ", n,
-          " a gradient of ", in_grads[n].describe());
-      grads[slot] = grads[slot].defined() ? add(grads[slot], in_grads[n]) : in_grads[n];
+      SINTER_ASSERT(in_grads[n].shape() == node.values[n].shape(), node.op->text(), " gave input ",
+          n, " a gradient of ", in_grads[n].describe());
+      grads[slot] = grads[slot].defined() ? add(grads[slot], in_grads[n]) : std::move(in_grads[n]);
     }
-    if (!options.retain_tape) node.in = node.out = {};  // memory for the gradients to come
+    if (!options.retain_tape) node.values.clear();  // memory for the gradients to come
     // Else at the end: by then nobody shares a leaf's gradient, so it needs no copy.
     if (!on_complete) continue;
     in_grads.clear();
-    for (const int64_t slot : node.in_slots) {
+    for (const auto [slot, version] : node.in_marks()) {
       const bool leaf = slot >= 0 && slots_[slot].keep.defined() &&
                         slots_[slot].keep.autograd().leaf && grads[slot].defined();
       if (leaf && last_to_add[slot] == i) finish(slot);

@@ -50,12 +50,18 @@ class Tape final : public Recorder {
                                  // thread's: the op that took it
     std::vector<std::function<Tensor(const Tensor&)>> hooks;
   };
+  struct Mark {
+    int64_t slot;      // of the value, or -1
+    uint64_t version;  // of its storage at record time, if it is saved
+  };
   struct Node {
     const OpDef* op;
     Attrs attrs;
-    Tensors in, out;                 // saved ones whole, others without storage
-    std::vector<uint64_t> versions;  // of the storages of in, then out, at record time
-    std::vector<int64_t> in_slots, out_slots;
+    size_t inputs;
+    Tensors values;  // the inputs, then the results: saved ones whole, others without storage
+    std::vector<Mark> marks;  // of each of them
+    std::span<const Mark> in_marks() const { return std::span(marks).first(inputs); }
+    std::span<const Mark> out_marks() const { return std::span(marks).subspan(inputs); }
     uint32_t needs;
     uint64_t uid;        // of the op's call in a profile; 0: not profiled
     const char* module;  // Context::module

@@ -51,9 +51,8 @@ Tensor Tensor::shaped(const Shape& shape, DType dtype) {
 }
 
 Tensor Tensor::meta(const Shape& shape, DType dtype, Device device) {
-  Tensor t = shaped(shape, dtype);
-  t.impl_->storage = std::make_shared<Storage>(
-      Storage::WithoutBytes{}, size_t(t.numel()) * size_of(dtype), device);
+  Tensor t = shape_only(shape, dtype, device);
+  t.allocate(true);
   return t;
 }
 
@@ -65,6 +64,15 @@ Tensor Tensor::shape_only(const Shape& shape, DType dtype, Device device) {
   Tensor t = shaped(shape, dtype);
   t.impl_->storage = *known;
   return t;
+}
+
+void Tensor::allocate(bool meta) {
+  const bool as_it_is = impl_.use_count() == 1 && is_contiguous() && !impl_->autograd;
+  if (!as_it_is) *this = shape_only(shape(), dtype(), device());
+  const size_t bytes = size_t(numel()) * size_of(dtype());
+  impl_->offset = 0;
+  impl_->storage = meta ? std::make_shared<Storage>(Storage::WithoutBytes{}, bytes, device())
+                        : std::make_shared<Storage>(bytes, device());
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {

@@ -54,6 +54,9 @@ class Tensor {
   // tensor whose elements it does not need. A thread has one storage of it per device: none is
   // allocated.
   static Tensor shape_only(const Shape& shape, DType dtype, Device device);
+  // Makes a tensor for elements of what a shape rule gave, in place: dense, uninitialised, or, if
+  // `meta`, a meta tensor of its own. Another handle to it stays as it is.
+  void allocate(bool meta);
   // Strided view of `storage`; strides and offset in elements. REQUIRES: it lies inside the storage
   // (checked).
   static Tensor view_of(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape,

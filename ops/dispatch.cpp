@@ -87,10 +87,7 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
       out.push_back(op.view(in, attrs));
     } else {
       out = op.results(in, attrs);
-      for (Tensor& t : out) {
-        t = meta ? Tensor::meta(t.shape(), t.dtype(), t.device())
-                 : Tensor::empty(t.shape(), t.dtype(), t.device());
-      }
+      for (Tensor& t : out) t.allocate(meta);
     }
     if (op.in_place()) {
       for (const Recorder* recorder : context.recorders) recorder->check_in_place(op, in);

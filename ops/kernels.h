@@ -1,15 +1,12 @@
 // The device kernels of the ops: for each op of the lists (ops/ops.h, ops/fused/fused.h) one
 // host function that launches them, per world. It is defined at the end of ops/<op>.cu, which is
 // compiled for CUDA and for the emulator. listed() gives an OpDef both, with all else that the
-// op's row says; a fused op names its own by SINTER_KERNELS(softmax_xent). And the cost that many
-// have.
+// op's row says. And the cost that many have.
 #pragma once
 
 #include "core/device/cuda_kernels.h"
 #include "ops/fused/fused.h"
-
-// Two fields of an OpDef.
-#define SINTER_KERNELS(op) .cuda = SINTER_IF_CUDA(on_cuda::op), .simt = on_simt::op
+#include "ops/fused/reference.h"
 
 #define SINTER_DECLARE_KERNEL(definition, op, ...) void op(const Call& call);
 #define SINTER_NO_KERNEL(...)
@@ -33,19 +30,29 @@ template <const OpDef& op> inline constexpr OpRow kOpRow{};
   template <>                          \
   inline constexpr OpRow kOpRow<op>{#kernel, SINTER_IF_CUDA(on_cuda::kernel), on_simt::kernel};
 SINTER_STRUCTURED_OPS(SINTER_OP_ROW, SINTER_NO_KERNEL)
+SINTER_FUSED_OPS(SINTER_OP_ROW)
 #undef SINTER_OP_ROW
 #undef SINTER_NO_KERNEL
 
-// `def` with what the row of `op` in ops/ops.h says: name, operands and results, kernels.
+// `def` with what the row of `op` in its list says, name and kernels: of a structured op operands
+// and results, too. What the `def` of a fused op leaves out of shape rule and cost is its
+// reference's.
 template <const OpDef& op> constexpr OpDef listed(OpDef def) {
-  constexpr Signature signature(kSignature<op>);
-  if (def.name.view().empty()) def.name = kOpRow<op>.name;
-  def.signature = signature;
-  def.min_inputs = signature.required();
-  if (def.max_inputs == 0) def.max_inputs = signature.operands();
-  def.writes = signature.writes();
-  def.cuda = kOpRow<op>.cuda;
-  def.simt = kOpRow<op>.simt;
+  constexpr OpRow row = kOpRow<op>;
+  if (def.name.view().empty()) def.name = row.name;
+  def.cuda = row.cuda;
+  def.simt = row.simt;
+  if constexpr (kSignature<op> != nullptr) {
+    constexpr Signature signature(kSignature<op>);
+    def.signature = signature;
+    def.min_inputs = signature.required();
+    if (def.max_inputs == 0) def.max_inputs = signature.operands();
+    def.writes = signature.writes();
+  } else {
+    static_assert(!row.name.view().empty(), "the op is in no list");
+    if (!def.infer) def.infer = infer_of<op>;
+    if (!def.cost) def.cost = cost_of_reference<op>;
+  }
   return def;
 }
 

@@ -74,6 +74,12 @@ Device device_of(Operands in) {
   return kCpu;
 }
 
+int64_t numel_of(Operands in) {
+  int64_t n = 0;
+  for (const Tensor& t : in) n += t.numel();
+  return n;
+}
+
 int64_t numel_of_dims(const Tensor& t, int from, int to) {
   int64_t n = 1;
   for (int d = from; d < std::min(to, t.rank()); ++d) n *= t.size(d);

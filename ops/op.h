@@ -139,6 +139,8 @@ const OpDef* find_op(std::string_view name);
 inline Tensor optional_input(Operands in, size_t i) { return i < in.size() ? in[i] : Tensor(); }
 // Of the first defined one; the CPU if there is none.
 Device device_of(Operands in);
+// The elements of all of them together; none may be absent.
+int64_t numel_of(Operands in);
 // The elements of dims from..to-1 together.
 int64_t numel_of_dims(const Tensor& t, int from, int to = kMaxRank);
 

@@ -48,18 +48,27 @@ class Signature {
   struct Part {  // an operand or a result
     constexpr Part() = default;
     constexpr explicit Part(std::string_view& text);  // takes it off
-    bool takes(DType type, DType same) const;
     std::string text() const { return cat(name, "[", sizes, "]"); }
-    std::string_view name, type_attr, sizes;  // sizes: what the brackets hold
-    std::array<std::string_view, 4> dims{};
-    int rank = 0, rest = -1;  // rest: which of the dims is ".."
-    uint32_t types = 0;       // bit t: DType t, then kSame and kWide
+    // What every call reads comes first: all of it in one cache line.
+    uint32_t types = 0;                    // bit t: DType t, then kSame and kWide
+    int8_t rank = 0, rest = -1;            // rest: which of the dims is ".."
+    std::array<uint8_t, 4> slot_of_dim{};  // see slots_
     bool in_place = false, has_shape = false, optional = false, repeated = false, leads = false;
+    std::string_view type_attr, name, sizes;  // sizes: what the brackets hold
+    std::array<std::string_view, 4> dims{};
   };
   class Match;
-  std::array<Part, 10> parts_{};  // the operands, then the results
+  constexpr uint8_t slot_of(std::string_view dim);
+  std::array<Part, 9> parts_{};  // the operands, then the results
   int operands_ = 0, results_ = 0, required_ = 0;
+  int like_ = 0;  // the operand whose type is `same`
   uint32_t writes_ = 0;
+  // The sizes of a call, a slot for each: 0 that of "..", its product; then letters, digits and
+  // attributes, each one wherever it stands, and each "_" one of its own.
+  static constexpr size_t kMostSlots = 11;
+  std::array<std::string_view, kMostSlots> slots_{};
+  size_t n_slots_ = 1;
+  uint32_t given_ = 0;  // bit s: slot s is a digit or an attribute
 };
 
 namespace signature_detail {
@@ -102,14 +111,25 @@ constexpr Signature::Part::Part(std::string_view& text) {
   if ((has_shape = take(text, "["))) {
     sizes = take_until(text, "]");
     for (std::string_view left = sizes; !left.empty(); take(left, ", "), ++rank) {
-      dims.at(size_t(rank)) = take_until(left, ",");
-      if (dims[size_t(rank)] == "..") rest = rank;
+      const std::string_view dim = dims.at(size_t(rank)) = take_until(left, ",");
+      if (dim == "..") rest = rank;
     }
     take(text, "]");
   }
   optional = take(text, "?");
   repeated = take(text, "..");
   if (name.empty() || (!text.empty() && !take(text, " "))) throw "not a signature";
+}
+
+constexpr uint8_t Signature::slot_of(std::string_view dim) {
+  if (dim.ends_with("..")) return 0;
+  if (dim.ends_with('+')) dim.remove_suffix(1);
+  size_t slot = 1;
+  while (slot < n_slots_ && (dim == "_" || slots_[slot] != dim)) ++slot;
+  if (slot == n_slots_) slots_.at(n_slots_++) = dim;
+  const bool letter = dim[0] >= 'A' && dim[0] <= 'Z';
+  if (!letter && dim != "_") given_ |= 1u << slot;
+  return static_cast<uint8_t>(slot);
 }
 
 consteval Signature::Signature(const char* words) {
@@ -120,6 +140,14 @@ consteval Signature::Signature(const char* words) {
     writes_ |= uint32_t{part.in_place} << operands_;
   }
   for (; !text.empty(); ++results_) parts_.at(size_t(operands_ + results_)) = Part(text);
+  for (Part& part : parts_) {
+    for (size_t d = 0; d < size_t(part.rank); ++d) part.slot_of_dim[d] = slot_of(part.dims[d]);
+  }
+  for (int i = operands_; i-- > 0;) {
+    const bool found = parts_[size_t(like_)].leads;
+    if (parts_[size_t(i)].types == signature_detail::kSame && !found) like_ = i;
+  }
+  if (like_ >= required_) throw "the operand that says the type may be absent";
 }
 
 }  // namespace sinter

@@ -1,7 +1,5 @@
 // clip_norm: n gradients, all scaled in place by min(1, max_norm / norm of all): the norm is taken
 // in one pass over every tensor, then the scaling in another, if any is needed.
-#include "ops/fused/fused.h"
-#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/rows/clip.h"
 
@@ -10,9 +8,7 @@ namespace {
 
 // Not the reference's: the gradients are read and written in place.
 Cost cost(Operands in, Operands out, const Attrs&) {
-  int64_t n = 0;
-  for (const Tensor& t : in) n += t.numel();
-  return cost_of(3 * n, in, out, &kClipNormOp);
+  return cost_of(3 * numel_of(in), in, out, &kClipNormOp);
 }
 
 void cpu(const Call& call) {
@@ -31,16 +27,13 @@ Tensors reference(Operands in, const Attrs& attrs) {
 
 }  // namespace
 
-const OpDef kClipNormOp{.name = "clip_norm",
-    .formula = "every g *= min(1, max_norm / |all g|)",
+const OpDef kClipNormOp = listed<kClipNormOp>({.formula = "every g *= min(1, max_norm / |all g|)",
     .min_inputs = 1,
     .max_inputs = 1 << 20,
     .attrs = attr_type<ClipAttrs>(),
-    .infer = infer_of<kClipNormOp>,
     .cost = cost,
     .cpu = cpu,
-    SINTER_KERNELS(clip_norm),
     .writes_of = [](size_t, size_t) { return true; },
-    .reference = reference};
+    .reference = reference});
 
 }  // namespace sinter

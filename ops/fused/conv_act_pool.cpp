@@ -253,43 +253,33 @@ std::vector<Form> conv_backward_forms(bool pooled) {
 
 }  // namespace
 
-const OpDef kConvActPoolOp{.name = "conv_act_pool",
-    .formula = "y = relu(max of 2 x 2 of (conv2d(x, W) + b)), and the maxima's places",
-    .min_inputs = 2,
-    .max_inputs = 3,
-    .attrs = attr_type<Conv2dAttrs>(),
-    .infer = infer_of<kConvActPoolOp>,
-    .cost = cost_of_reference<kConvActPoolOp>,
-    .cpu = conv_act_pool_cpu,
-    SINTER_KERNELS(conv_act_pool),
-    .reference = conv_act_pool_reference,
-    .forms = conv_act_pool_forms};
-const OpDef kConvActBackwardOp{.name = "conv_act_backward",
-    .formula =
-        "dz = 0 where y <= 0, else dy; dW, db, dx as of conv2d from dz; relu: dx = 0 where "
-        "x <= 0",
-    .min_inputs = 2,
-    .max_inputs = 4,
-    .attrs = attr_type<Conv2dGradAttrs>(),
-    .infer = infer_of<kConvActBackwardOp>,
-    .cost = cost_of_reference<kConvActBackwardOp>,
-    .cpu = conv_backward_cpu,
-    SINTER_KERNELS(conv_act_backward),
-    .reference = conv_act_backward_reference,
-    .limit = limit,
-    .forms = [] { return conv_backward_forms(false); }};
-const OpDef kConvActPoolBackwardOp{.name = "conv_act_pool_backward",
-    .formula =
-        "dz = dy at its window's maximum, if it has a place; dW, db, dx as of conv2d; relu: "
-        "dx = 0 where x <= 0",
-    .min_inputs = 3,
-    .max_inputs = 4,
-    .attrs = attr_type<Conv2dGradAttrs>(),
-    .infer = infer_of<kConvActPoolBackwardOp>,
-    .cost = cost_of_reference<kConvActPoolBackwardOp>,
-    .cpu = conv_backward_cpu,
-    SINTER_KERNELS(conv_act_pool_backward),
-    .reference = conv_act_pool_backward_reference,
-    .forms = [] { return conv_backward_forms(true); }};
+const OpDef kConvActPoolOp = listed<kConvActPoolOp>(
+    {.formula = "y = relu(max of 2 x 2 of (conv2d(x, W) + b)), and the maxima's places",
+        .min_inputs = 2,
+        .max_inputs = 3,
+        .attrs = attr_type<Conv2dAttrs>(),
+        .cpu = conv_act_pool_cpu,
+        .reference = conv_act_pool_reference,
+        .forms = conv_act_pool_forms});
+const OpDef kConvActBackwardOp = listed<kConvActBackwardOp>(
+    {.formula = "dz = 0 where y <= 0, else dy; dW, db, dx as of conv2d from dz; relu: dx = 0 where "
+                "x <= 0",
+        .min_inputs = 2,
+        .max_inputs = 4,
+        .attrs = attr_type<Conv2dGradAttrs>(),
+        .cpu = conv_backward_cpu,
+        .reference = conv_act_backward_reference,
+        .limit = limit,
+        .forms = [] { return conv_backward_forms(false); }});
+const OpDef kConvActPoolBackwardOp = listed<kConvActPoolBackwardOp>(
+    {.formula =
+            "dz = dy at its window's maximum, if it has a place; dW, db, dx as of conv2d; relu: "
+            "dx = 0 where x <= 0",
+        .min_inputs = 3,
+        .max_inputs = 4,
+        .attrs = attr_type<Conv2dGradAttrs>(),
+        .cpu = conv_backward_cpu,
+        .reference = conv_act_pool_backward_reference,
+        .forms = [] { return conv_backward_forms(true); }});
 
 }  // namespace sinter

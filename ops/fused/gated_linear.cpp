@@ -82,18 +82,15 @@ Tensors reference(Operands in, const Attrs& attrs) {
 }
 }  // namespace
 
-const OpDef kGatedLinearOp{.name = "gated_linear",
-    .formula = "h = act(x Wg^T) (x Wu^T)",
+const OpDef kGatedLinearOp = listed<kGatedLinearOp>({.formula = "h = act(x Wg^T) (x Wu^T)",
     .min_inputs = 3,
     .attrs = attr_type<GatedLinearAttrs>(),
-    .infer = infer_of<kGatedLinearOp>,
     .cost = cost,
     .cpu =
         [](const Call& call) {
           visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
         },
-    SINTER_KERNELS(gated_linear),
     .strided = 0b1,
-    .reference = reference};
+    .reference = reference});
 
 }  // namespace sinter

@@ -130,39 +130,31 @@ Tensors glu_backward_reference(Operands in, const Attrs& attrs) {
 
 }  // namespace
 
-const OpDef kPointwiseChainOp{.name = "pointwise_chain",
-    .formula = "a program of pointwise ops, each input read and each output written once",
-    .min_inputs = 1,
-    .max_inputs = kChainInputs,
-    .attrs = attr_type<ChainAttrs>(),
-    .infer = infer,
-    .cost = cost,
-    .cpu = cpu,
-    SINTER_KERNELS(pointwise_chain),
-    .reference = reference};
-const OpDef kGluOp{.name = "glu",
-    .formula = "h = act(g) u",
+const OpDef kPointwiseChainOp = listed<kPointwiseChainOp>(
+    {.formula = "a program of pointwise ops, each input read and each output written once",
+        .min_inputs = 1,
+        .max_inputs = kChainInputs,
+        .attrs = attr_type<ChainAttrs>(),
+        .infer = infer,
+        .cost = cost,
+        .cpu = cpu,
+        .reference = reference});
+const OpDef kGluOp = listed<kGluOp>({.formula = "h = act(g) u",
     .min_inputs = 2,
     .attrs = attr_type<GluAttrs>(),
-    .infer = infer_of<kGluOp>,
-    .cost = cost_of_reference<kGluOp>,
     .cpu = [](const Call& call) { gate_cpu(call, gate_program(call.as<GluAttrs>().act)); },
-    SINTER_KERNELS(glu),
     .strided = 0b11,
     .reference = glu_reference,
     .limit = gate_limit,
-    .forms = gate_forms<2>};
-const OpDef kGluBackwardOp{.name = "glu_backward",
-    .formula = "du = dh act(g), dg = dh u act'(g)",
+    .forms = gate_forms<2>});
+const OpDef kGluBackwardOp = listed<kGluBackwardOp>({.formula = "du = dh act(g), dg = dh u act'(g)",
     .min_inputs = 3,
     .attrs = attr_type<GluAttrs>(),
-    .infer = infer_of<kGluBackwardOp>,
     .cost = gate_backward_cost,
     .cpu = [](const Call& call) { gate_cpu(call, gate_grad_program(call.as<GluAttrs>().act)); },
-    SINTER_KERNELS(glu_backward),
     .strided = 0b111,
     .reference = glu_backward_reference,
     .limit = gate_limit,
-    .forms = gate_forms<3>};
+    .forms = gate_forms<3>});
 
 }  // namespace sinter

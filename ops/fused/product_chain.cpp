@@ -123,7 +123,7 @@ template <class A> std::string limit(Operands in, const Attrs& attrs) {
   return "";
 }
 
-template <class A> Tensors infer(const OpDef& op, Operands in, const Attrs& attrs) {
+template <const OpDef& op, class A> Tensors infer(Operands in, const Attrs& attrs) {
   const ProductEnd end = end_of(attrs.as<A>());
   const size_t first = end.first_operand(), given = in.size() > first ? in.size() - first : 0;
   SINTER_CHECK(is_valid(end.program, true) && size_t(end.program.n_inputs) == given + 1, shape,
@@ -234,6 +234,21 @@ template <class A> void cpu(const Call& call) {
   });
 }
 
+// `least` to `most` inputs, those of the bits `any_strides` of any strides.
+template <const OpDef& op, class A>
+constexpr OpDef chain_op(Formula formula, int least, int most, uint32_t any_strides = 0) {
+  return listed<op>({.formula = formula,
+      .min_inputs = least,
+      .max_inputs = most,
+      .attrs = attr_type<A>(),
+      .infer = infer<op, A>,
+      .cpu = cpu<A>,
+      .strided = any_strides,
+      .reference = reference<A>,
+      .limit = limit<A>,
+      .forms = forms<A>});
+}
+
 }  // namespace
 
 Tensor expanded(const Tensor& t, int64_t rows, int64_t cols) {
@@ -244,48 +259,31 @@ Tensor expanded(const Tensor& t, int64_t rows, int64_t cols) {
       {!is_row && b.period > 1 ? 1 : 0, is_row ? 1 : 0}, t.offset());
 }
 
-// A row: the op, its name, formula, attributes, how many inputs it has at least and at most, and
-// which of them may have any strides.
-#define SINTER_PRODUCT_CHAIN(definition, op, text, A, least, most, any_strides)               \
-  const OpDef definition {                                                                    \
-    .name = #op, .formula = text, .min_inputs = least, .max_inputs = most,                    \
-    .attrs = attr_type<A>(),                                                                  \
-    .infer = [](Operands in, const Attrs& attrs) { return infer<A>(definition, in, attrs); }, \
-    .cost = cost_of_reference<definition>, .cpu = cpu<A>, SINTER_KERNELS(op),                 \
-    .strided = any_strides, .reference = reference<A>, .limit = limit<A>, .forms = forms<A>   \
-  }
-// clang-format off
-SINTER_PRODUCT_CHAIN(kLinearActOp, linear_act, "y = act(x W^T + b), and x W^T + b if it is kept",
-    LinearActAttrs, 2, 3, 0b11);
-SINTER_PRODUCT_CHAIN(kInputGradActOp, input_grad_act, "dx = (dy W) act'(saved)",
-    InputGradActAttrs, 3, 3, 0b11);
-SINTER_PRODUCT_CHAIN(kGatedLinearBackwardOp, gated_linear_backward,
-    "dh = dy Wd, du = dh act(g), dg = dh u act'(g)", GluAttrs, 4, 4, 0b1111);
-SINTER_PRODUCT_CHAIN(kConvActOp, conv_act,
-    "y = act(conv2d(x, W) + b), and its operand if it is kept", ConvActAttrs, 2, 3, 0);
-SINTER_PRODUCT_CHAIN(kConvNormActOp, conv_norm_act,
-    "y = act(batch_norm2d_eval(conv2d(x, W) + b)), as one convolution", ConvNormActAttrs, 6, 7, 0);
-SINTER_PRODUCT_CHAIN(kProductChainOp, product_chain,
-    "linear, matmul or conv2d, then a program of pointwise ops", ProductChainAttrs, 2,
-    2 + kChainInputs, 0);
-// clang-format on
-#undef SINTER_PRODUCT_CHAIN
+const OpDef kLinearActOp = chain_op<kLinearActOp, LinearActAttrs>(
+    "y = act(x W^T + b), and x W^T + b if it is kept", 2, 3, 0b11);
+const OpDef kInputGradActOp =
+    chain_op<kInputGradActOp, InputGradActAttrs>("dx = (dy W) act'(saved)", 3, 3, 0b11);
+const OpDef kGatedLinearBackwardOp = chain_op<kGatedLinearBackwardOp, GluAttrs>(
+    "dh = dy Wd, du = dh act(g), dg = dh u act'(g)", 4, 4, 0b1111);
+const OpDef kConvActOp = chain_op<kConvActOp, ConvActAttrs>(
+    "y = act(conv2d(x, W) + b), and its operand if it is kept", 2, 3);
+const OpDef kConvNormActOp = chain_op<kConvNormActOp, ConvNormActAttrs>(
+    "y = act(batch_norm2d_eval(conv2d(x, W) + b)), as one convolution", 6, 7);
+const OpDef kProductChainOp = chain_op<kProductChainOp, ProductChainAttrs>(
+    "linear, matmul or conv2d, then a program of pointwise ops", 2, 2 + kChainInputs);
 
 // The weights of several linears of one input are row blocks of one storage, and their outputs
 // column blocks of one result: `linear` under its own name.
-const OpDef kMergeLinearOp{.name = "merge_linear",
-    .formula = "y = x W^T + b, W and b of several linears below each other",
-    .min_inputs = 2,
-    .max_inputs = 3,
-    .attrs = attr_type<LinearAttrs>(),
-    .infer = infer_of<kMergeLinearOp>,
-    .cost = cost_of_reference<kMergeLinearOp>,
-    .cpu = [](const Call& call) { kLinearOp.cpu(call); },
-    SINTER_KERNELS(merge_linear),
-    .strided = 0b11,
-    .reference =
-        [](Operands in, const Attrs& attrs) {
-          return apply(kLinearOp, Tensors(in.begin(), in.end()), attrs);
-        }};
+const OpDef kMergeLinearOp =
+    listed<kMergeLinearOp>({.formula = "y = x W^T + b, W and b of several linears below each other",
+        .min_inputs = 2,
+        .max_inputs = 3,
+        .attrs = attr_type<LinearAttrs>(),
+        .cpu = [](const Call& call) { kLinearOp.cpu(call); },
+        .strided = 0b11,
+        .reference =
+            [](Operands in, const Attrs& attrs) {
+              return apply(kLinearOp, Tensors(in.begin(), in.end()), attrs);
+            }});
 
 }  // namespace sinter

@@ -10,7 +10,6 @@
 #include "ops/fused/row_chain.h"
 
 #include "core/device/memory.h"
-#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 
 // B batch, C classes; layer l is [O, I]
@@ -111,19 +110,16 @@ std::vector<int64_t> chain_widths(std::span<const Tensor> in) {
   return widths;
 }
 
-const OpDef kRowChainOp{.name = "row_chain",
-    .formula =
-        "y = act(x W^T + b) of some layers, the last layer's loss and dz as softmax_xent "
-        "gives them, then dz of the other layers: all of a row at once",
-    .min_inputs = kSaved,
-    .max_inputs = kFirst + 2 * kChainLayers,
-    .attrs = attr_type<RowChainAttrs>(),
-    .infer = infer,
-    .cost = cost_of_reference<kRowChainOp>,
-    SINTER_KERNELS(row_chain),
-    .strided = 1u << kSeed,
-    .reference = reference,
-    .limit = limit,
-    .forms = forms};
+const OpDef kRowChainOp = listed<kRowChainOp>(
+    {.formula = "y = act(x W^T + b) of some layers, the last layer's loss and dz as softmax_xent "
+                "gives them, then dz of the other layers: all of a row at once",
+        .min_inputs = kSaved,
+        .max_inputs = kFirst + 2 * kChainLayers,
+        .attrs = attr_type<RowChainAttrs>(),
+        .infer = infer,
+        .strided = 1u << kSeed,
+        .reference = reference,
+        .limit = limit,
+        .forms = forms});
 
 }  // namespace sinter

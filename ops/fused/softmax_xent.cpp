@@ -1,8 +1,6 @@
 // softmax_xent: a row's cross entropy and its gradient in one pass over the logits z[B, C], f32
 // inside (formula: cross_entropy of ops/rows/row_formulas.h). Reads z, labels and the grad_output,
 // writes a loss a row and dz.
-#include "ops/fused/fused.h"
-#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/rows/row_cpu.h"
@@ -47,18 +45,15 @@ std::vector<Form> forms() {
 
 }  // namespace
 
-const OpDef kSoftmaxXentOp{.name = "softmax_xent",
-    .formula = "p = softmax(z), loss = -ln p[label], dz = (p - [label]) dloss",
-    .min_inputs = 2,
-    .max_inputs = 3,
-    .attrs = attr_type<SoftmaxXentAttrs>(),
-    .infer = infer_of<kSoftmaxXentOp>,
-    .cost = cost_of_reference<kSoftmaxXentOp>,
-    .cpu = cpu,
-    SINTER_KERNELS(softmax_xent),
-    .strided = 0b100,
-    .reference = reference,
-    .limit = limit,
-    .forms = forms};
+const OpDef kSoftmaxXentOp = listed<kSoftmaxXentOp>(
+    {.formula = "p = softmax(z), loss = -ln p[label], dz = (p - [label]) dloss",
+        .min_inputs = 2,
+        .max_inputs = 3,
+        .attrs = attr_type<SoftmaxXentAttrs>(),
+        .cpu = cpu,
+        .strided = 0b100,
+        .reference = reference,
+        .limit = limit,
+        .forms = forms});
 
 }  // namespace sinter

@@ -3,7 +3,6 @@
 // db = sum_b dy applied by the optimizer's formula as they are made; no gradient in memory. In
 // place. Reads dy[B, O], x[B, I] and the parameters with their state once, writes parameters, state
 // and bf16 copies.
-#include "ops/fused/reference.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/optim/update.h"
@@ -192,31 +191,27 @@ Tensors reference(Operands in, const Attrs& attrs) {
 
 }  // namespace
 
-const OpDef kWeightBiasGradOp{.name = "weight_bias_grad",
-    .formula = "dW = dy^T x, db = sum of dy's rows, from one pass over dy",
-    .min_inputs = 2,
-    .infer = infer_of<kWeightBiasGradOp>,
-    .cost = cost_of_reference<kWeightBiasGradOp>,
-    .cpu = weight_bias_grad_cpu,
-    SINTER_KERNELS(weight_bias_grad),
-    .strided = 0b10,
-    .reference = weight_bias_grad_reference,
-    .forms = weight_bias_grad_forms};
-const OpDef kWeightGradUpdateOp{.name = "weight_grad_update",
-    .formula =
-        "dW = dy^T x, db = sum of dy's rows, and W, b updated by them at once: no gradient is "
-        "stored",
-    .min_inputs = kLayerOperands + kStepOperands,
-    .max_inputs = 1 << 20,
-    .attrs = attr_type<UpdateAttrs>(),
-    .infer = infer,
-    .cost = cost,
-    .cpu = cpu,
-    SINTER_KERNELS(weight_grad_update),
-    .writes_of = writes_of,
-    .strided_of = [](size_t i,
-                      size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
-    .reference = reference,
-    .limit = limit};
+const OpDef kWeightBiasGradOp = listed<kWeightBiasGradOp>(
+    {.formula = "dW = dy^T x, db = sum of dy's rows, from one pass over dy",
+        .min_inputs = 2,
+        .cpu = weight_bias_grad_cpu,
+        .strided = 0b10,
+        .reference = weight_bias_grad_reference,
+        .forms = weight_bias_grad_forms});
+const OpDef kWeightGradUpdateOp = listed<kWeightGradUpdateOp>(
+    {.formula =
+            "dW = dy^T x, db = sum of dy's rows, and W, b updated by them at once: no gradient is "
+            "stored",
+        .min_inputs = kLayerOperands + kStepOperands,
+        .max_inputs = 1 << 20,
+        .attrs = attr_type<UpdateAttrs>(),
+        .infer = infer,
+        .cost = cost,
+        .cpu = cpu,
+        .writes_of = writes_of,
+        .strided_of = [](size_t i,
+                          size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
+        .reference = reference,
+        .limit = limit});
 
 }  // namespace sinter

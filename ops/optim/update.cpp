@@ -123,22 +123,20 @@ Tensors multi_reference(Operands in, const Attrs& attrs) {
   return {};
 }
 
-constexpr OpDef update_op(profiler::StaticName name, Formula formula, Signature signature) {
-  return {.name = name,
-      .formula = formula,
+// Of one parameter.
+template <class O> constexpr OpDef update_op(Signature signature) {
+  return {.name = profiler::StaticName(O::update_name),
+      .formula = O::formula,
       .signature = signature,
       .min_inputs = kGroupOperands + kStepOperands,
       .attrs = attr_type<UpdateAttrs>(),
+      .check = check_one<O>,
+      .cost = cost_of_one<O>,
       .cpu = update_cpu,
-      SINTER_KERNELS(update),
+      .cuda = kOpRow<kMultiTensorUpdateOp>.cuda,
+      .simt = kOpRow<kMultiTensorUpdateOp>.simt,
       .writes_of = update_writes,
       .strided_of = update_writes};
-}
-template <class O> constexpr OpDef update_op_of(Signature signature) {
-  OpDef op = update_op(profiler::StaticName(O::update_name), O::formula, signature);
-  op.check = check_one<O>;
-  op.cost = cost_of_one<O>;
-  return op;
 }
 
 #define SINTER_ROW(op, signature, Struct)                                            \
@@ -151,19 +149,21 @@ constexpr OptimizerRow kRows[] = {SINTER_OPTIMIZERS(SINTER_ROW, SINTER_NOTHING)}
 }  // namespace
 
 #define SINTER_UPDATE_OP(op, signature, Struct) \
-  const OpDef op = update_op_of<optim::Struct>(kSignature<op>);
+  const OpDef op = update_op<optim::Struct>(kSignature<op>);
 SINTER_OPTIMIZERS(SINTER_UPDATE_OP, SINTER_NOTHING)
 #undef SINTER_UPDATE_OP
 
-const OpDef kMultiTensorUpdateOp = [] {
-  OpDef op =
-      update_op("multi_tensor_update", "the update of one parameter, for a list of them", {});
-  op.max_inputs = (1 << 17) * int(kGroupOperands) + int(kStepOperands);
-  op.infer = infer_multi;
-  op.cost = cost_of_multi;
-  op.reference = multi_reference;
-  return op;
-}();
+const OpDef kMultiTensorUpdateOp = listed<kMultiTensorUpdateOp>({.name = "multi_tensor_update",
+    .formula = "the update of one parameter, for a list of them",
+    .min_inputs = kGroupOperands + kStepOperands,
+    .max_inputs = (1 << 17) * int(kGroupOperands) + int(kStepOperands),
+    .attrs = attr_type<UpdateAttrs>(),
+    .infer = infer_multi,
+    .cost = cost_of_multi,
+    .cpu = update_cpu,
+    .writes_of = update_writes,
+    .strided_of = update_writes,
+    .reference = multi_reference});
 
 const OptimizerRow& optimizer_row(OptimizerKind kind) { return kRows[size_t(kind)]; }
 const OptimizerRow* optimizer_of(const OpDef& op) {

@@ -3,31 +3,21 @@
 // arguments take longer to send than a small kernel to run.
 #include "ops/optim/update.h"
 #include "ops/optim/update_kernel.cuh"
+#include "ops/rows/block_table.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
 constexpr int kTensors = 48;
 
-template <class V, int N> struct UpdateTable {
-  int count = 0;
-  int64_t chunk = 0;  // elements of a block
-  int32_t first_block[N] = {};
-  UpdateOperands<V> of[N];
-};
+template <class V, int N> using UpdateTable = BlockTable<UpdateOperands<V>, N>;
 
 // A block owns a chunk of one parameter, a thread 16 bytes of each operand in turn.
 template <class Step, class V, int N>
 SINTER_DEVICE_FN void update_chunk_of_block(
     const UpdateTable<V, N>& table, const UpdateStep& step, const UpdateAttrs& attrs) {
-  int i = 0;
-  if constexpr (N > 1) {
-    SINTER_NO_UNROLL
-    while (i + 1 < table.count && block_x() >= table.first_block[i + 1]) ++i;
-  }
-  const int64_t n = table.of[i].n, begin = (block_x() - table.first_block[i]) * table.chunk;
-  const auto scalars = scalars_of<Step>(table.of[i].skipped, step);
-  update_elements(step_of<Step>(scalars, step, attrs), table.of[i], begin,
-      begin + table.chunk < n ? begin + table.chunk : n);
+  const auto [operands, begin, end] = table.piece();
+  const auto scalars = scalars_of<Step>(operands.skipped, step);
+  update_elements(step_of<Step>(scalars, step, attrs), operands, begin, end);
 }
 template <class O, class V, int N>
 SINTER_KERNEL multi_tensor_update(UpdateTable<V, N> table, UpdateStep step, UpdateAttrs attrs) {
@@ -54,15 +44,10 @@ template <class V, int N> void launch_updates(const Call& call) {
   do {
     UpdateTable<V, N> table;
     table.chunk = update_chunk(elements);
-    int64_t blocks = 0;
-    for (; table.count < N && at < parameters.size(); ++at, ++table.count) {
-      table.first_block[table.count] = static_cast<int32_t>(blocks);
-      table.of[table.count] = parameters[at];
-      blocks += blocks_for(parameters[at].n, table.chunk);
-    }
+    while (table.count < N && at < parameters.size()) table.add(parameters[at++]);
     attrs.tail = tail && at == parameters.size();
-    if (blocks == 0 && !attrs.tail) return;
-    const Grid grid{blocks + attrs.tail};
+    if (table.blocks == 0 && !attrs.tail) return;
+    const Grid grid{table.blocks + attrs.tail};
     const size_t bytes = attrs.tail ? sizeof(TailShared) : 0;
     with_optimizer(optimizer_of(call).kind, [&]<class O>(O) {
       launch<multi_tensor_update<O, V, N>>(grid, kUpdateThreads, bytes, table, step, attrs);

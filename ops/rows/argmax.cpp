@@ -1,6 +1,5 @@
 // argmax over one dim: the index (i64) of the first maximum; a NaN counts as the largest. No
 // gradient.
-#include "core/parallel.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/rows/row_cpu.h"
@@ -22,25 +21,11 @@ Tensors infer(Operands in, const Attrs& attrs) {
 }
 
 void cpu(const Call& call) {
-  const Tensor& x = call.in[0];
-  const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, x.rank());
-  const int64_t n = x.size(dim), inner = numel_of_dims(x, dim + 1);
-  visit_float(x.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    parallel_for(
-        call.out[0].numel(), grain_of(2 * n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const T* p = x.data<T>() + i / inner * n * inner + i % inner;
-            int64_t best = 0;
-            V m = V(p[0]);
-            for (int64_t j = 1; j < n; ++j) {
-              const V v = V(p[j * inner]);
-              if (!on_cpu::is_larger(v, m)) continue;
-              best = j;
-              m = v;
-            }
-            call.out[0].data<int64_t>()[i] = best;
-          }
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    const on_cpu::Argmax<T> argmax(call);
+    parallel_for(argmax.rows, grain_of(2 * argmax.cols * int64_t(sizeof(T))),
+        [&](int64_t begin, int64_t end) {
+          for (int64_t row = begin; row < end; ++row) argmax.template run<on_cpu::OneLane>(row);
         });
   });
 }

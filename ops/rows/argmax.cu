@@ -1,58 +1,35 @@
-// argmax over one dim: the index of the first maximum; the first NaN, if there is one.
+// argmax (formula: ops/rows/row_formulas.h). Rows whose values lie side by side are a warp's,
+// others a thread's, whose neighbours read beside it. Reads x once.
 #include "ops/ops.h"
 #include "ops/pointwise/pointwise_kernels.cuh"
 #include "ops/rows/row_formulas.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// index[o, c] over x[o, 0..n, c]. kLanes threads own one result: a warp, each lane the elements
-// lane, lane + 32, .. (inner = 1, so that reads run together), or one thread (inner > 1: neighbours
-// do). Reads x once.
-template <class T, int kLanes>
-SINTER_KERNEL_BOUNDS(kItemBlock)
-argmax_lanes(int64_t results, int64_t n, int64_t inner, In<T> x, Out<int64_t> index) {
-  using V = compute_t<T>;
-  const int64_t task = first_item() / kLanes;
-  if (task >= results) return;  // whole warps, if lanes meet
-  const int64_t o = task / inner, base = o * n * inner + task - o * inner,
-                first = kLanes == 1 ? 0 : lane();
-  V best = V(x[base]);
-  int64_t at = 0;
-  for (int64_t j = first; j < n; j += kLanes) {
-    const V v = V(x[base + j * inner]);
-    if (is_larger(v, best)) {
-      best = v;
-      at = j;
-    }
-  }
-  if constexpr (kLanes > 1) {
+struct WarpLanes {
+  static constexpr int64_t count = 32;
+  static SINTER_DEVICE_FN int64_t lane() { return SINTER_KERNEL_NS::lane(); }
+  template <class F> static SINTER_DEVICE_FN void meet(const F& f) {
     SINTER_UNROLL
-    for (int mask = 16; mask > 0; mask >>= 1) {
-      const V v = shfl_xor(best, mask);
-      const int64_t j = shfl_xor(at, mask);
-      if (is_larger(v, best) || (!is_larger(best, v) && j < at)) {
-        best = v;
-        at = j;
-      }
-    }
+    for (int mask = 16; mask > 0; mask >>= 1) f([mask](auto v) { return shfl_xor(v, mask); });
   }
-  if (kLanes == 1 || lane() == 0) index.put(task, at);
+};
+
+template <class T, class Lanes> SINTER_KERNEL_BOUNDS(kItemBlock) argmax_lanes(Argmax<T> argmax) {
+  const int64_t row = first_item() / Lanes::count;
+  if (row < argmax.rows) argmax.template run<Lanes>(row);  // whole warps, if lanes meet
 }
 
 void argmax(const Call& call) {
-  const Tensor &x = call.in[0], &index = call.out[0];
-  const int64_t results = index.numel();
-  if (results == 0) return;
-  const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, x.rank());
-  const int64_t n = x.size(dim), inner = numel_of_dims(x, dim + 1);
-  visit_float(x.dtype(), [&]<class T>(T) {
-    if (inner == 1) {
-      launch<argmax_lanes<T, 32>>({blocks_for(results, kItemBlock / 32)}, kItemBlock, 0, results, n,
-          inner, in<T>(x), out<int64_t>(index));
-    } else {
-      launch<argmax_lanes<T, 1>>({blocks_for(results, kItemBlock)}, kItemBlock, 0, results, n,
-          inner, in<T>(x), out<int64_t>(index));
-    }
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    const Argmax<T> argmax(call);
+    const auto run = [&]<class Lanes>(Lanes) {
+      launch<argmax_lanes<T, Lanes>>(
+          {blocks_for(argmax.rows * Lanes::count, kItemBlock)}, kItemBlock, 0, argmax);
+    };
+    if (argmax.rows == 0) return;
+    if (argmax.step == 1) return run(WarpLanes());
+    run(OneLane());
   });
 }
 

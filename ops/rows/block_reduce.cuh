@@ -24,15 +24,10 @@ template <class R, class V> SINTER_DEVICE_FN V block_join(V v, Shared<V, 32>& sc
 
 struct SumOf {
   template <class V> static SINTER_DEVICE_FN V start() { return V(0); }
-  template <class V> static SINTER_DEVICE_FN V term(V x) { return x; }
   template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return a + b; }
-};
-struct SumOfSquares : SumOf {
-  template <class V> static SINTER_DEVICE_FN V term(V x) { return x * x; }
 };
 struct MaxOf {
   template <class V> static SINTER_DEVICE_FN V start() { return V(-INFINITY); }
-  template <class V> static SINTER_DEVICE_FN V term(V x) { return x; }
   template <class V> static SINTER_DEVICE_FN V join(V a, V b) { return math::max_or_nan(a, b); }
 };
 

@@ -1,39 +1,153 @@
-// squared_norm (ops/rows/reduce.cuh) and clip_in_place.
+// squared_norm, clip_in_place and clip_norm. One mechanism: one tensor is a list of one. clip_norm
+// takes the squares of all gradients and scales them in one launch; the block that arrives last
+// knows the norm and scales alone, for no block may wait for another. Where that is too much for
+// one block, or the gradients do not fit one table, the scaling is launches of its own: one per
+// table for the norm, one per table for the scaling.
 #include "ops/ops.h"
-#include "ops/rows/clip_kernel.cuh"
-#include "ops/rows/reduce.cuh"
+#include "ops/rows/block_reduce.cuh"
+#include "ops/rows/block_table.cuh"
+#include "ops/rows/row_formulas.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// x *= limit / sqrt(total) where that is below 1 (a NaN total gives NaN). A block owns `chunk`
-// elements. Reads and writes x once.
-template <class T, class W>
-SINTER_KERNEL clip_in_place_vec(
-    InOut<T> x, In<W> total, compute_t<T> limit, int64_t n, int64_t chunk, bool vec) {
+constexpr int kGradients = 128;            // of a table, which travels as a kernel argument
+constexpr int64_t kScaledByOne = 1 << 20;  // elements that one block may scale
+constexpr int kClipThreads = 512;
+
+template <class T> struct Gradient {
+  InOut<T> values;
+  int64_t n = 0;
+  bool vec = false;
+};
+template <class T> using Gradients = BlockTable<Gradient<T>, kGradients>;
+
+// x[i] *= factor for begin <= i < end, by all threads of the block. vec: begin is a multiple of 8,
+// and x lies on 16 bytes.
+template <class T, class V>
+SINTER_DEVICE_FN void scale_elements(
+    const InOut<T>& x, int64_t begin, int64_t end, bool vec, V factor) {
+  constexpr int N = kVec<T>;
+  const int64_t dense = vec ? end - (end - begin) % N : begin;
+  for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
+    Vec<T, N> v = x.template load_vec<N>(i);
+    SINTER_UNROLL
+    for (int k = 0; k < N; ++k) v[k] = T(V(v[k]) * factor);
+    x.store_vec(i, v);
+  }
+  SINTER_NO_UNROLL
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
+    x.put(i, T(V(x[i]) * factor));
+}
+
+// partials.total carries the sum of squares from table to table. Reads every gradient once; scaling
+// reads and writes it again.
+template <class T>
+SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> partials, bool first,
+    bool scale, compute_t<T> limit) {
   using V = compute_t<T>;
-  const V factor = clip_factor(V(total[0]), limit);
+  constexpr int N = kVec<T>;
+  auto& scratch = shared<Shared<V, 32>>();
+  const auto [entry, begin, end] = table.piece();
+  const int64_t dense = entry.vec ? end - (end - begin) % N : begin;
+  V sum = 0;
+  for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
+    const Vec<T, N> v = entry.values.template load_vec<N>(i);
+    V part = 0;
+    SINTER_UNROLL
+    for (int k = 0; k < N; ++k) part = part + V(v[k]) * V(v[k]);
+    sum = sum + part;
+  }
+  SINTER_NO_UNROLL
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
+    sum = sum + V(entry.values[i]) * V(entry.values[i]);
+  sum = block_join<SumOf>(sum, scratch);
+  if (thread_x() == 0) partials.values.put(block_x(), sum);
+  if (!ticket(partials.ticket, static_cast<uint32_t>(grid_x()))) return;
+
+  V all = 0;
+  for (int64_t i = thread_x(); i < grid_x(); i += threads_per_block())
+    all = all + partials.values[i];
+  all = block_join<SumOf>(all, scratch);
+  if (!first) all = all + partials.total[0];
+  if (!scale) {
+    block_sync();  // all have read the old total
+    if (thread_x() == 0) partials.total.put(0, all);
+    return;
+  }
+  const V factor = clip_factor(all, limit);
   if (factor == V(1)) return;
-  const int64_t begin = block_x() * chunk;
-  scale_elements(x, begin, begin + chunk < n ? begin + chunk : n, vec, factor);
+  SINTER_NO_UNROLL
+  for (int i = 0; i < table.count; ++i)
+    scale_elements(table.of[i].values, 0, table.of[i].n, table.of[i].vec, factor);
+}
+
+// Reads and writes every gradient, where they are too long. A NaN total gives NaN.
+template <class T, class W>
+SINTER_KERNEL clip_norm_scale(Gradients<T> table, InOut<W> total, compute_t<T> limit) {
+  const auto factor = clip_factor(compute_t<T>(total[0]), limit);
+  if (factor == 1) return;
+  const auto [entry, begin, end] = table.piece();
+  scale_elements(entry.values, begin, end, entry.vec, factor);
+}
+
+// At least one: the sum over nothing is made, too.
+template <class T> std::vector<Gradients<T>> tables_of(Operands tensors) {
+  std::vector<Gradients<T>> tables;
+  for (size_t at = 0; tables.empty() || at < tensors.size();) {
+    const Operands group = tensors.subspan(at, std::min<size_t>(kGradients, tensors.size() - at));
+    Gradients<T>& table = tables.emplace_back();
+    // 512 + kGradients blocks at most: they fit the partials
+    table.chunk = blocks_for(blocks_for(numel_of(group), 512), 2048) * 2048;
+    for (const Tensor& t : group) {
+      if (t.numel() > 0) table.add({in_out<T>(t), t.numel(), is_aligned(t)});
+    }
+    table.blocks = std::max<int64_t>(table.blocks, 1);
+    at += group.size();
+  }
+  return tables;
+}
+
+template <class T, class V = compute_t<T>>
+void take_squares(const std::vector<Gradients<T>>& tables, const Partials<V>& own,
+    bool scale = false, V limit = 1) {
+  for (const Gradients<T>& table : tables) {
+    launch<clip_norm_squares<T>>({table.blocks}, kClipThreads, sizeof(Shared<V, 32>), table, own,
+        &table == &tables[0], scale, limit);
+  }
+}
+template <class T, class W>
+void scale_all(const std::vector<Gradients<T>>& tables, const InOut<W>& total, compute_t<T> limit) {
+  for (const Gradients<T>& table : tables)
+    launch<clip_norm_scale<T, W>>({table.blocks}, kClipThreads, 0, table, total, limit);
+}
+template <class T> compute_t<T> limit_of(const Call& call) {
+  return static_cast<compute_t<T>>(call.as<ClipAttrs>().max_norm);
 }
 
 void squared_norm(const Call& call) {
-  const Tensor& x = call.in[0];
-  visit_float(x.dtype(), [&]<class T>(T) {
-    reduce_by_rows<SumOfSquares, T, compute_t<T>>(x, call.out[0], reduction_of(x.shape(), ~0u));
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    auto own = partials<compute_t<T>>(call.in[0].device());
+    own.total = in_out<compute_t<T>>(call.out[0]);
+    take_squares<T>(tables_of<T>(call.in), own);
   });
 }
 
 void clip_in_place(const Call& call) {
-  const Tensor& x = call.in[0];
-  constexpr int64_t kChunk = 4096;
-  if (x.numel() == 0) return;
-  visit_float(x.dtype(), [&]<class T>(T) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
     visit_float(call.in[1].dtype(), [&]<class W>(W) {
-      launch<clip_in_place_vec<T, W>>({blocks_for(x.numel(), kChunk)}, 256, 0, in_out<T>(x),
-          in<W>(call.in[1]), static_cast<compute_t<T>>(call.as<ClipAttrs>().max_norm), x.numel(),
-          kChunk, is_aligned(x));
+      scale_all<T>(tables_of<T>(call.in.first(1)), in_out<W>(call.in[1]), limit_of<T>(call));
     });
+  });
+}
+
+void clip_norm(const Call& call) {
+  visit_float(call.in[0].dtype(), [&]<class T>(T) {
+    const auto tables = tables_of<T>(call.in);
+    const auto own = partials<compute_t<T>>(call.in[0].device());
+    const auto limit = limit_of<T>(call);
+    const bool at_once = tables.size() == 1 && numel_of(call.in) <= kScaledByOne;
+    take_squares<T>(tables, own, at_once, limit);
+    if (!at_once) scale_all<T>(tables, own.total, limit);
   });
 }
 

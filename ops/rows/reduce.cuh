@@ -1,5 +1,5 @@
 // The kernels of reductions over any dims, in one launch: for sum, mean, max, sum_rows
-// (ops/rows/reduce.cu), squared_norm (ops/rows/clip.cu) and layer_norm_weight_grad.
+// (ops/rows/reduce.cu) and layer_norm_weight_grad.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,7 @@ struct Groups {
   }
 };
 
-// y[o] = factor * join over k of term(x[kept.offset(o) + reduced.offset(k)]),  o < outputs, k <
-// terms
+// y[o] = factor * join over k of x[kept.offset(o) + reduced.offset(k)],  o < outputs, k < terms
 struct Reduction {
   Groups kept, reduced;
   int64_t outputs = 1, terms = 1;
@@ -78,9 +77,9 @@ SINTER_KERNEL reduce_rows(In<T> x, Out<U> y, Reduction r, int64_t per_split, com
   const int64_t end = begin + per_split < r.terms ? begin + per_split : r.terms;
   V v = join_terms<R, V>(begin + thread_x() * N, end, threads_per_block() * N, [&](int64_t k) {
     const Vec<T, N> terms = x.template load_vec<N>(first + (N > 1 ? k : r.reduced.offset(k)));
-    V run = R::term(V(terms[0]));
+    V run = V(terms[0]);
     SINTER_UNROLL
-    for (int i = 1; i < N; ++i) run = R::join(run, R::term(V(terms[i])));
+    for (int i = 1; i < N; ++i) run = R::join(run, V(terms[i]));
     return run;
   });
   v = block_join<R>(v, shared<Shared<V, 32>>());
@@ -173,9 +172,11 @@ void reduce_by_columns(const Terms& terms, const Tensor& y, const Reduction& r, 
       factor, partials<V>(y.device()));
 }
 template <class R, class T, class U>
-void reduce_by_rows(
-    const Tensor& x, const Tensor& y, const Reduction& r, compute_t<T> factor = compute_t<T>(1)) {
+void reduce(const Tensor& x, const Tensor& y, const Reduction& r, bool mean = false) {
   using V = compute_t<T>;
+  const V factor = mean ? V(1) / static_cast<V>(r.terms) : V(1);
+  if (r.kept.n > 0 && r.kept.stride[r.kept.n - 1] == 1)
+    return reduce_by_columns<R, U>(ElementTerms<T>{in<T>(x)}, y, r, factor);
   const bool wide = r.reduced.n == 1 && r.terms % kVec<T> == 0 && is_aligned(x);
   with_width<kVec<T>>(wide, [&]<int N>() {
     const int64_t per_split = per_split_of(r, r.outputs, 16384);
@@ -184,16 +185,6 @@ void reduce_by_rows(
         block_for(per_split / (4 * N), 512), sizeof(Shared<V, 32>), in<T>(x), out<U>(y), r,
         per_split, factor, partials<V>(x.device()));
   });
-}
-template <class R, class T, class U>
-void reduce(const Tensor& x, const Tensor& y, const Reduction& r, bool mean = false) {
-  using V = compute_t<T>;
-  const V factor = mean ? V(1) / static_cast<V>(r.terms) : V(1);
-  if (r.kept.n > 0 && r.kept.stride[r.kept.n - 1] == 1) {
-    reduce_by_columns<R, U>(ElementTerms<T>{in<T>(x)}, y, r, factor);
-  } else {
-    reduce_by_rows<R, T, U>(x, y, r, factor);
-  }
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

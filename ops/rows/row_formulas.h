@@ -1,5 +1,7 @@
 // What becomes of a row, each formula once for all devices: softmax and its kin, cross entropy,
-// layer norm, batch norm, the losses, clipping and argmax.
+// layer norm, batch norm, the losses and argmax. Clipping's norm is no row's: it is a sum over
+// gradients of any number and size, which no warp or block owns, but many blocks share, in pieces
+// of their own on each side (clip.h, clip.cu). What becomes of a gradient by it stands here.
 //
 // Note [Who runs a row]
 //   This header is compiled for the CPU, for the emulator and for CUDA, each with its own In and
@@ -477,8 +479,41 @@ template <class V> SINTER_DEVICE_FN V clip_factor(V squares, V max_norm) {
   return norm <= max_norm ? V(1) : max_norm / norm;
 }
 
-// argmax: does v come before w, wherever they are? A NaN counts as the largest.
-template <class V> SINTER_DEVICE_FN bool is_larger(V v, V w) { return v > w || (v != v && w == w); }
+// argmax along any dim: the place of the first value that no other comes before; a NaN counts as
+// the largest. A row whose values may lie apart is no tile's: one thread walks it, or the lanes of
+// a warp, which then meet.
+struct OneLane {
+  static constexpr int64_t count = 1;
+  static SINTER_DEVICE_FN int64_t lane() { return 0; }
+  template <class F> static SINTER_DEVICE_FN void meet(const F&) {}
+};
+template <class T> struct Argmax {
+  using V = compute_t<T>;
+  In<T> x;
+  Out<int64_t> index;
+  int64_t rows, cols, step;  // step: from a value of a row to the next one
+  explicit Argmax(const Call& call) : rows(call.out[0].numel()) {
+    take_operands(call, x, index);
+    const Tensor& t = call.in[0];
+    const int dim = normalize_dim("argmax", call.as<DimAttrs>().dim, t.rank());
+    cols = t.size(dim);
+    step = numel_of_dims(t, dim + 1);
+  }
+  static SINTER_DEVICE_FN bool is_larger(V v, V w) { return v > w || (v != v && w == w); }
+  template <class Lanes> SINTER_DEVICE_FN void run(int64_t row) const {
+    const int64_t first = row / step * cols * step + row % step;
+    V best = V(x[first]);
+    int64_t at = 0;
+    const auto meet = [&](V v, int64_t c) {
+      if (!is_larger(v, best) && (is_larger(best, v) || c >= at)) return;
+      best = v;
+      at = c;
+    };
+    for (int64_t c = Lanes::lane(); c < cols; c += Lanes::count) meet(V(x[first + c * step]), c);
+    Lanes::meet([&](const auto& exchange) { meet(exchange(best), exchange(at)); });
+    if (Lanes::lane() == 0) index.put(row, at);
+  }
+};
 
 // body(row) for all its rows, or for the channels of x. Each side has its own.
 template <class Body> void run_rows(const Body& body);

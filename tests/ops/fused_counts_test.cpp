@@ -3,7 +3,6 @@
 #define SINTER_COUNT_ACCESSES
 #include <gtest/gtest.h>
 
-#include "ops/fused/clip_norm.cu"
 #include "ops/fused/gated_linear.cu"
 #include "ops/fused/pointwise_chain.cu"
 #include "ops/fused/row_chain.cu"
@@ -11,6 +10,7 @@
 #include "ops/fused/weight_grad_update.cu"
 #include "ops/optim/update.cu"
 #include "ops/product/linear.cu"
+#include "ops/rows/clip.cu"
 
 // After linear, whose kernels merge_linear runs; and what it needs of the convolutions.
 #include "ops/fused/conv_act.cu"
