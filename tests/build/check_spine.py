@@ -38,7 +38,7 @@ EXCLUDED = [
 ]
 # The goal is 11,000, and it is missed: this is the number that stood on 2026-11-27, rounded up.
 # Who makes the spine shorter lowers it.
-LIMIT = 14_950
+LIMIT = 14_900
 WITHIN = 0.1  # of the counts in docs/TOUR.md
 
 
