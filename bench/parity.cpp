@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     cli::Flags& flags = command.flags;
     flags.choice("optimizer", parity.optimizer, {"sgd", "adam"}, "");
     flags.choice("mode", parity.mode, {"eager", "fused"}, "");
-    flags.word("rules", parity.rules, "LIST", "of mode fused");
+    cli::add_rules_flag(flags, parity.rules);
     flags.choice("model", parity.model, {"mlp", "lenet", "cnn"}, "");
     flags.number("steps", parity.steps, 1, 1'000'000, "");
     command.inputs = &parity.files;

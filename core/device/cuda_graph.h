@@ -63,7 +63,7 @@ enum class Pass { rehearsal, capture };
 class GraphBuilder {
  public:
   // Makes everything that a capture may not make.
-  explicit GraphBuilder(int events, bool side_branch);
+  GraphBuilder(int events, bool side_branch);
   ~GraphBuilder();  // gives up a pass that was not ended
   GraphBuilder(const GraphBuilder&) = delete;
   GraphBuilder& operator=(const GraphBuilder&) = delete;
