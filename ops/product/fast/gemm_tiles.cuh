@@ -176,14 +176,16 @@ class TileCopy<kLayout, T, Tile, kThreads, Side, true> {
 // the least of them.
 template <int kDepth, class A, class B, class Stage>
 SINTER_DEVICE_FN void copy_stage(A& a, B& b, int k, int whole, int end, Stage& stage) {
-  if (k > whole - kDepth) {
-    if (k >= end) return;
-    a.copy_any(k, stage.a);
-    b.copy_any(k, stage.b);
-  } else if constexpr (requires { a.template copy_whole<true>(k, stage.a); }) {
-    a.template copy_whole<true>(k, stage.a);
-    b.template copy_whole<true>(k, stage.b);
+  if constexpr (requires { a.template copy_whole<true>(k, stage.a); }) {
+    if (k <= whole - kDepth) {
+      a.template copy_whole<true>(k, stage.a);
+      b.template copy_whole<true>(k, stage.b);
+      return;
+    }
   }
+  if (k >= end) return;
+  a.copy_any(k, stage.a);
+  b.copy_any(k, stage.b);
 }
 
 // Of a product's tile, or its share of k: f(stage) for each tile of the operands' k, in order, by
