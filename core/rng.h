@@ -24,13 +24,16 @@ SINTER_FN constexpr std::array<uint32_t, 4> philox4x32(
   return counter;
 }
 
-// Word `index` of the stream (seed, stream): element i of a tensor draws word i, whatever thread
-// computes it.
-SINTER_FN constexpr uint32_t philox_word(uint64_t seed, uint64_t stream, uint64_t index) {
-  const uint64_t block = index / 4;
+// Words 4 * block to 4 * block + 3 of the stream (seed, stream).
+SINTER_FN constexpr std::array<uint32_t, 4> philox_words(
+    uint64_t seed, uint64_t stream, uint64_t block) {
   return philox4x32(
       {uint32_t(block), uint32_t(block >> 32), uint32_t(stream), uint32_t(stream >> 32)},
-      {uint32_t(seed), uint32_t(seed >> 32)})[index % 4];
+      {uint32_t(seed), uint32_t(seed >> 32)});
+}
+// Element i of a tensor draws word i, whatever thread computes it.
+SINTER_FN constexpr uint32_t philox_word(uint64_t seed, uint64_t stream, uint64_t index) {
+  return philox_words(seed, stream, index / 4)[index % 4];
 }
 
 // 24 random bits -> a float in [0, 1), exactly.

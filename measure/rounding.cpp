@@ -239,11 +239,9 @@ class Roundings : public Recorder {
     ++moved_;
     visit_float(t.dtype(), [&]<class T>(T) {
       T* p = t.data<T>();
-      std::array<uint32_t, 4> words{};  // of philox_word(), which makes four at once
+      std::array<uint32_t, 4> words{};
       for (size_t i = 0; i < bound.size(); ++i) {
-        if (i % 4 == 0)
-          words = philox4x32({uint32_t(i / 4), uint32_t(i / 4 >> 32), uint32_t(moved_), 0},
-              {uint32_t(*run_ / 2), 0});
+        if (i % 4 == 0) words = philox_words(*run_ / 2, moved_, i / 4);
         if (!(bound[i] <= largest_of(type_))) continue;
         // At least half of it: of two equal moves in opposite directions something is left.
         // Each second run moves all the other way: so one of two turns a ReLU or a maximum that is

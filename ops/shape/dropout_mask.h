@@ -59,9 +59,7 @@ struct DropoutMask {
   }
   // The words of elements [4 * block, 4 * block + 4).
   SINTER_FN std::array<uint32_t, 4> words_of(uint64_t block) const {
-    return philox4x32(
-        {uint32_t(block), uint32_t(block >> 32), uint32_t(stream), uint32_t(stream >> 32)},
-        {uint32_t(seed), uint32_t(seed >> 32)});
+    return philox_words(seed, stream, block);
   }
   SINTER_FN bool kept(uint32_t word) const { return (word >> 8) >= threshold; }
   bool kept_at(uint64_t element) const { return kept(philox_word(seed, stream, element)); }
