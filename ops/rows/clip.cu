@@ -10,7 +10,9 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-constexpr int kGradients = 128;            // of a table, which travels as a kernel argument
+// Of a table, which travels as a kernel argument. One gradient has a table of its own size: 4 KB of
+// arguments take longer to send than a small kernel to run.
+constexpr int kGradients = 128;
 constexpr int64_t kScaledByOne = 1 << 20;  // elements that one block may scale
 constexpr int kClipThreads = 512;
 
@@ -19,7 +21,7 @@ template <class T> struct Gradient {
   int64_t n = 0;
   bool vec = false;
 };
-template <class T> using Gradients = BlockTable<Gradient<T>, kGradients>;
+template <class T, int N> using Gradients = BlockTable<Gradient<T>, N>;
 
 // x[i] *= factor for begin <= i < end, by all threads of the block. vec: begin is a multiple of 8,
 // and x lies on 16 bytes.
@@ -41,9 +43,9 @@ SINTER_DEVICE_FN void scale_elements(
 
 // partials.total carries the sum of squares from table to table. Reads every gradient once; scaling
 // reads and writes it again.
-template <class T>
-SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> partials, bool first,
-    bool scale, compute_t<T> limit) {
+template <class T, int kTable>
+SINTER_KERNEL clip_norm_squares(Gradients<T, kTable> table, Partials<compute_t<T>> partials,
+    bool first, bool scale, compute_t<T> limit) {
   using V = compute_t<T>;
   constexpr int N = kVec<T>;
   auto& scratch = shared<Shared<V, 32>>();
@@ -82,8 +84,8 @@ SINTER_KERNEL clip_norm_squares(Gradients<T> table, Partials<compute_t<T>> parti
 }
 
 // Reads and writes every gradient, where they are too long. A NaN total gives NaN.
-template <class T, class W>
-SINTER_KERNEL clip_norm_scale(Gradients<T> table, InOut<W> total, compute_t<T> limit) {
+template <class T, class W, int kTable>
+SINTER_KERNEL clip_norm_scale(Gradients<T, kTable> table, InOut<W> total, compute_t<T> limit) {
   const auto factor = clip_factor(compute_t<T>(total[0]), limit);
   if (factor == 1) return;
   const auto [entry, begin, end] = table.piece();
@@ -91,12 +93,12 @@ SINTER_KERNEL clip_norm_scale(Gradients<T> table, InOut<W> total, compute_t<T> l
 }
 
 // At least one: the sum over nothing is made, too.
-template <class T> std::vector<Gradients<T>> tables_of(Operands tensors) {
-  std::vector<Gradients<T>> tables;
+template <class T, int N> std::vector<Gradients<T, N>> tables_of(Operands tensors) {
+  std::vector<Gradients<T, N>> tables;
   for (size_t at = 0; tables.empty() || at < tensors.size();) {
-    const Operands group = tensors.subspan(at, std::min<size_t>(kGradients, tensors.size() - at));
-    Gradients<T>& table = tables.emplace_back();
-    // 512 + kGradients blocks at most: they fit the partials
+    const Operands group = tensors.subspan(at, std::min<size_t>(N, tensors.size() - at));
+    Gradients<T, N>& table = tables.emplace_back();
+    // 512 + N blocks at most: they fit the partials
     table.chunk = blocks_for(blocks_for(numel_of(group), 512), 2048) * 2048;
     for (const Tensor& t : group) {
       if (t.numel() > 0) table.add({in_out<T>(t), t.numel(), is_aligned(t)});
@@ -107,18 +109,19 @@ template <class T> std::vector<Gradients<T>> tables_of(Operands tensors) {
   return tables;
 }
 
-template <class T, class V = compute_t<T>>
-void take_squares(const std::vector<Gradients<T>>& tables, const Partials<V>& own,
+template <class T, int N, class V = compute_t<T>>
+void take_squares(const std::vector<Gradients<T, N>>& tables, const Partials<V>& own,
     bool scale = false, V limit = 1) {
-  for (const Gradients<T>& table : tables) {
-    launch<clip_norm_squares<T>>({table.blocks}, kClipThreads, sizeof(Shared<V, 32>), table, own,
+  for (const Gradients<T, N>& table : tables) {
+    launch<clip_norm_squares<T, N>>({table.blocks}, kClipThreads, sizeof(Shared<V, 32>), table, own,
         &table == &tables[0], scale, limit);
   }
 }
-template <class T, class W>
-void scale_all(const std::vector<Gradients<T>>& tables, const InOut<W>& total, compute_t<T> limit) {
-  for (const Gradients<T>& table : tables)
-    launch<clip_norm_scale<T, W>>({table.blocks}, kClipThreads, 0, table, total, limit);
+template <class T, int N, class W>
+void scale_all(
+    const std::vector<Gradients<T, N>>& tables, const InOut<W>& total, compute_t<T> limit) {
+  for (const Gradients<T, N>& table : tables)
+    launch<clip_norm_scale<T, W, N>>({table.blocks}, kClipThreads, 0, table, total, limit);
 }
 template <class T> compute_t<T> limit_of(const Call& call) {
   return static_cast<compute_t<T>>(call.as<ClipAttrs>().max_norm);
@@ -128,26 +131,26 @@ void squared_norm(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     auto own = partials<compute_t<T>>(call.in[0].device());
     own.total = in_out<compute_t<T>>(call.out[0]);
-    take_squares<T>(tables_of<T>(call.in), own);
+    take_squares(tables_of<T, 1>(call.in), own);
   });
 }
 
 void clip_in_place(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     visit_float(call.in[1].dtype(), [&]<class W>(W) {
-      scale_all<T>(tables_of<T>(call.in.first(1)), in_out<W>(call.in[1]), limit_of<T>(call));
+      scale_all(tables_of<T, 1>(call.in.first(1)), in_out<W>(call.in[1]), limit_of<T>(call));
     });
   });
 }
 
 void clip_norm(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    const auto tables = tables_of<T>(call.in);
+    const auto tables = tables_of<T, kGradients>(call.in);
     const auto own = partials<compute_t<T>>(call.in[0].device());
     const auto limit = limit_of<T>(call);
     const bool at_once = tables.size() == 1 && numel_of(call.in) <= kScaledByOne;
-    take_squares<T>(tables, own, at_once, limit);
-    if (!at_once) scale_all<T>(tables, own.total, limit);
+    take_squares(tables, own, at_once, limit);
+    if (!at_once) scale_all(tables, own.total, limit);
   });
 }
 
