@@ -13,13 +13,13 @@ template <class To, class From> struct Convert {
 
 void copy(const Call& call) {
   visit_all(call.in[0].dtype(),
-      [&]<class T>(T) { launch_pointwise<T, T>(Convert<T, T>(), call.out[0], {}, {&call.in[0]}); });
+      [&]<class T>(T) { launch_pointwise<T, T>(Convert<T, T>(), call.out[0], {&call.in[0]}); });
 }
 
 static void cast_to(const Tensor& y, const Tensor& x) {
   visit_all(x.dtype(), [&]<class From>(From) {
-    visit_all(y.dtype(),
-        [&]<class To>(To) { launch_pointwise<To, From>(Convert<To, From>(), y, {}, {&x}); });
+    visit_all(
+        y.dtype(), [&]<class To>(To) { launch_pointwise<To, From>(Convert<To, From>(), y, {&x}); });
   });
 }
 void cast(const Call& call) { cast_to(call.out[0], call.in[0]); }
@@ -34,7 +34,7 @@ template <class T, class From> struct Accumulate {
   }
 };
 template <class T, class From> static void accumulate_as(const Tensor& into, const Tensor& value) {
-  launch_pointwise<T, T, From>(Accumulate<T, From>(), into, {}, {&into, &value});
+  launch_pointwise<T, T, From>(Accumulate<T, From>(), into, {&into, &value});
 }
 void accumulate(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {

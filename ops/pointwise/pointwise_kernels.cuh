@@ -2,8 +2,7 @@
 // strided operands. Included by .cu files only. A functor takes stored values and gives a Vec of
 // kOutputs stored results: f(x..)[o] is element i of output o.
 //
-//   launch_pointwise<float, uint8_t, float>(f, y, z, {&condition, &x});   // y of float from in u8,
-//   f32; z is a second output or undefined
+//   launch_pointwise<float, uint8_t, float>(f, y, {&condition, &x});   // y of float from u8, f32
 #pragma once
 
 #include <algorithm>
@@ -89,22 +88,23 @@ SINTER_KERNEL pointwise_vec(F f, int64_t n, Out<T> y, Out<T> z, In<X>... in) {
   for (int64_t i = n / N * N + first_item(); i < n; i += item_step()) put_one(f, i, y, z, in[i]...);
 }
 
-// Inputs of any strides (broadcast: 0), outputs dense. A thread owns one element.
+// Inputs of any strides (broadcast: 0), the output dense. A thread owns one element.
 template <class F, class T, class... X>
 SINTER_KERNEL_BOUNDS(kItemBlock)
-pointwise_strided(F f, int64_t n, const Walk<sizeof...(X)> walk, Out<T> y, Out<T> z, In<X>... in) {
+pointwise_strided(F f, int64_t n, const Walk<sizeof...(X)> walk, Out<T> y, In<X>... in) {
   SINTER_NO_UNROLL
   for (int64_t i = first_item(); i < n; i += item_step()) {
     const auto at = offsets_of(walk, i);
-    [&]<size_t... I>(std::index_sequence<I...>) { put_one(f, i, y, z, in[at.v[I]]...); }(
+    [&]<size_t... I>(std::index_sequence<I...>) { y.put(i, f(in[at.v[I]]...)[0]); }(
         std::index_sequence_for<X...>());
   }
 }
 
-// y (and z) = f(x..). REQUIRES: the outputs are dense, inputs broadcast to their shape.
-template <class T, class... X, class F>
+// y (and z) = f(x..); strided(plan), which launches the same, if not all operands are dense.
+// REQUIRES: the outputs are dense, inputs broadcast to their shape.
+template <class T, class... X, class F, class Strided>
 void launch_pointwise(const F& f, const Tensor& y, const Tensor& z,
-    const std::array<const Tensor*, sizeof...(X)>& x) {
+    const std::array<const Tensor*, sizeof...(X)>& x, const Strided& strided) {
   constexpr int kIn = sizeof...(X);
   constexpr int N = 16 / static_cast<int>(std::max({sizeof(T), sizeof(X)...}));
   const int64_t n = y.numel();
@@ -117,9 +117,19 @@ void launch_pointwise(const F& f, const Tensor& y, const Tensor& z,
     if (dense)
       return launch<pointwise_vec<F, N, T, X...>>(
           item_grid(n / N), kItemBlock, 0, f, n, out<T>(y), out<T>(z), in<X>(*x[I])...);
-    launch<pointwise_strided<F, T, X...>>(
-        item_grid(n), kItemBlock, 0, f, n, Walk<kIn>(plan), out<T>(y), out<T>(z), in<X>(*x[I])...);
+    strided(plan);
   }(std::make_index_sequence<kIn>());
+}
+// By pointwise_strided. REQUIRES: f has one output.
+template <class T, class... X, class F>
+void launch_pointwise(
+    const F& f, const Tensor& y, const std::array<const Tensor*, sizeof...(X)>& x) {
+  launch_pointwise<T, X...>(f, y, {}, x, [&](const LoopPlan& plan) {
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      launch<pointwise_strided<F, T, X...>>(item_grid(y.numel()), kItemBlock, 0, f, y.numel(),
+          Walk<sizeof...(X)>(plan), out<T>(y), in<X>(*x[I])...);
+    }(std::index_sequence_for<X...>());
+  });
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -3,6 +3,7 @@
 // list; each compiles for itself.
 #pragma once
 
+#include "ops/pointwise/chain.h"
 #include "ops/pointwise/pointwise_device.h"
 #include "ops/pointwise/pointwise_kernels.cuh"
 
@@ -30,33 +31,85 @@ template <class Op, class T> struct Backward {
   }
 };
 
-template <class Op, class T> void pointwise_forward_as(const Call& call) {
-  const auto op = pointwise::with_number<compute_t<T>>(call.as<Op>());
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    launch_pointwise<T, pointwise::Element<Op, T, I>...>(
-        Forward<std::remove_const_t<decltype(op)>, T>{op}, call.out[0], {}, {&call.in[I]...});
-  }(std::make_index_sequence<Op::arity>());
+// The operands of any op of the list. The condition, if there is one, is in[condition_at].
+inline constexpr int kListedInputs = 4;
+template <class T> struct ListedOperands {
+  In<T> in[kListedInputs];
+  In<uint8_t> condition;
+  int condition_at = -1;
+  Out<T> y, z;
+};
+
+// Inputs of any strides, outputs dense, of the step (visit_step) of the list: most of what a thread
+// does is to find its operands, so one kernel serves all of the list. A thread owns one element.
+template <class T>
+SINTER_KERNEL_BOUNDS(kItemBlock)
+listed_strided(int step, compute_t<T> number, int64_t n, const Walk<kListedInputs> walk,
+    ListedOperands<T> operands) {
+  SINTER_NO_UNROLL
+  for (int64_t i = first_item(); i < n; i += item_step()) {
+    const auto at = offsets_of(walk, i);
+    const auto read = [&](int k, int64_t from) {
+      if (k == operands.condition_at) return compute_t<T>(operands.condition[from]);
+      return operands.in[k] ? compute_t<T>(operands.in[k][from]) : compute_t<T>(0);
+    };
+    const Vec<compute_t<T>, kListedInputs> x{
+        {read(0, at.v[0]), read(1, at.v[1]), read(2, at.v[2]), read(3, at.v[3])}};
+    visit_step(step, [&]<class Op, bool kBackward>() {
+      const auto op = pointwise::op_with_number<Op>(number);
+      using Typed = std::remove_const_t<decltype(op)>;
+      using F = std::conditional_t<kBackward, Backward<Typed, T>, Forward<Typed, T>>;
+      [&]<size_t... I>(std::index_sequence<I...>) {
+        put_one(F{op}, i, operands.y, operands.z, x[I]...);
+      }(std::make_index_sequence < kBackward ? 1 + pointwise::kSavedValues<Op> : Op::arity > ());
+    });
+  }
 }
 
-template <class Op, class T> void pointwise_backward_as(const Call& call) {
+template <class Op, bool kBackward, class T> void pointwise_as(const Call& call) {
   const auto op = pointwise::with_number<compute_t<T>>(call.as<Op>());
-  const Tensor second = pointwise::kGrads<Op> == 2 ? call.out[1] : Tensor();
+  using Typed = std::remove_const_t<decltype(op)>;
+  using F = std::conditional_t<kBackward, Backward<Typed, T>, Forward<Typed, T>>;
+  const Tensor second = F::kOutputs == 2 ? call.out[1] : Tensor();
+  const auto strided = [&](const LoopPlan& plan) {
+    ListedOperands<T> operands{.y = out<T>(call.out[0]), .z = out<T>(second)};
+    if (Op::has_condition) operands.condition_at = kBackward;
+    for (int k = 0; k < static_cast<int>(call.in.size()); ++k) {
+      if (k == operands.condition_at) {
+        operands.condition = in<uint8_t>(call.in[k]);
+      } else {
+        operands.in[k] = in<T>(call.in[k]);
+      }
+    }
+    compute_t<T> number = 0;
+    if constexpr (pointwise::kHasNumber<Op>) {
+      constexpr auto member = Typed::number();
+      number = op.*member;
+    }
+    launch<listed_strided<T>>(item_grid(call.out[0].numel()), kItemBlock, 0,
+        static_cast<int>(2 * pointwise::kPlace<Op> + kBackward), number, call.out[0].numel(),
+        Walk<kListedInputs>(plan), operands);
+  };
+  const auto run = [&]<class... X>(const std::array<const Tensor*, sizeof...(X)>& x) {
+    launch_pointwise<T, X...>(F{op}, call.out[0], second, x, strided);
+  };
   [&]<size_t... I>(std::index_sequence<I...>) {
-    launch_pointwise<T, T, pointwise::Element<Op, T, I>...>(
-        Backward<std::remove_const_t<decltype(op)>, T>{op}, call.out[0], second,
-        {&call.in[0], &call.in[1 + I]...});
-  }(std::make_index_sequence<pointwise::kSavedValues<Op>>());
+    if constexpr (kBackward) {
+      run.template operator()<T, pointwise::Element<Op, T, I>...>(
+          {&call.in[0], &call.in[1 + I]...});
+    } else {
+      run.template operator()<pointwise::Element<Op, T, I>...>({&call.in[I]...});
+    }
+  }(std::make_index_sequence < kBackward ? pointwise::kSavedValues<Op> : Op::arity > ());
 }
 
-template <class Op> void pointwise_forward(const Call& call) {
-  visit_float(call.out[0].dtype(), [&]<class T>(T) { pointwise_forward_as<Op, T>(call); });
-}
-template <class Op> void pointwise_backward(const Call& call) {
-  visit_float(call.out[0].dtype(), [&]<class T>(T) { pointwise_backward_as<Op, T>(call); });
+template <class Op, bool kBackward> void pointwise_kernel(const Call& call) {
+  visit_float(call.out[0].dtype(), [&]<class T>(T) { pointwise_as<Op, kBackward, T>(call); });
 }
 
 template <class... Op> PointwiseKernels pointwise_table(std::tuple<Op...>, size_t index) {
-  static constexpr PointwiseKernels kTable[] = {{pointwise_forward<Op>, pointwise_backward<Op>}...};
+  static constexpr PointwiseKernels kTable[] = {
+      {pointwise_kernel<Op, false>, pointwise_kernel<Op, true>}...};
   return kTable[index];
 }
 
