@@ -180,6 +180,12 @@ std::string Choice::text() const {
     }
     out = cat("measured ", rounded(winner().us), " us");
     for (const Candidate* c : others) out += cat(", ", c->name, " ", rounded(c->us));
+    for (const Candidate& c : candidates) {
+      const auto is_timed = [&](const Candidate& o) { return o.name == c.name && o.us > 0; };
+      const bool is_first = &c == &*std::ranges::find(candidates, c.name, &Candidate::name);
+      if (is_first && !c.fails.empty() && std::ranges::none_of(candidates, is_timed))
+        out += cat("; ", c.name, " does not run: ", c.fails);
+    }
     if (before) out += "; measured before on this card";
   }
   return note.empty() ? out : out.empty() ? note : cat(out, "; ", note);

@@ -71,6 +71,16 @@ TEST(Chooser, WhoDoesNotRunIsLeftOut) {
   }
   const Choice none = ask([](size_t) { fail("no such kernel"); });
   EXPECT_EQ(none.chosen, 0);
+  // Beside times, who has none is told: once.
+  Choice more{.candidates = {{"fused"}, {"library", "1"}, {"library", "2"}, {"parts"}}};
+  choose_fastest(more, "", kHost, []() -> RunCandidate {
+    return [](size_t i) {
+      if (i == 1 || i == 2) fail("no such kernel");
+    };
+  });
+  const std::string text = more.text(), why = "; library does not run: no such kernel";
+  EXPECT_TRUE(more.timed() && text.ends_with(why)) << text;
+  EXPECT_EQ(text.find("library"), text.size() - why.size() + 2) << text;
 }
 
 TEST(Chooser, WhereMeasuringFailsTheChoiceStaysAsItWas) {
