@@ -166,6 +166,25 @@ TEST(Chooser, AnEarlierProcessIsBelievedIfItsWinnerIsThere) {
   EXPECT_EQ(process(other), "own kernel, measured 4 us, library 6");
 }
 
+// What another program leaves of the card's memory is no reason for good.
+TEST(Chooser, WhoHadNoMemoryIsTriedByTheNextProcess) {
+  const test::TempDir folder;
+  const test::ScopedEnv cache("XDG_CACHE_HOME", folder.path().c_str());
+  for (const bool full : {true, false}) {
+    const cuda::FakeToolkit card;
+    set_keep_choices(true);
+    Choice choice{.candidates = {{"own kernel"}, {"library", "1"}, {"library", "2"}}};
+    choose_fastest(choice, "q", kCard, [&]() -> RunCandidate {
+      return [&](size_t i) {
+        SINTER_CHECK(!full || i < 2, memory, "none is left");
+        launch_kernels(3 - int(i));
+      };
+    });
+    EXPECT_EQ(choice.said(),
+        full ? "library, measured 4 us, own kernel 6" : "library, measured 2 us, own kernel 6");
+  }
+}
+
 // What no later call would survive is not taken for the weakness of one candidate.
 TEST(Chooser, ABrokenCardIsNoReasonForTheOwnKernel) {
   for (const auto choice : {ChoiceRule::model, ChoiceRule::measured}) {
