@@ -129,6 +129,14 @@ assert "ncu profiled nothing: ==ERROR== ERR_NVGPUCTRPERM" in why["why"], why
 END_CHECK
 
 run_report '' 0
+# A mode that took part in one round is PyTorch's best in all.
+"$python" - "$source/scripts/gpu_report" <<'END_CHECK'
+import runpy, sys
+rounds = [{"sinter fused @64": 10, "torch graph @64": 40} for _ in range(3)]
+rounds[0]["torch tuned-graph @64"] = 20
+lines = runpy.run_path(sys.argv[1])["compared"](("mlp", "256,128", None, "bf16"), 64, rounds)
+assert lines[-1] == "  fused, against the best of torch: 2.000x [2.000, 2.000]", lines
+END_CHECK
 calls=$(cut -d' ' -f1 "$work/calls" | sort | uniq -c | xargs)
 [[ $calls == "2 ncu 2 sanitizer" ]] || { echo "what was done is done again: $calls"; exit 1; }
 if grep -q -- --measure "$work/out/compare.log"; then
