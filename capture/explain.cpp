@@ -139,13 +139,7 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
       out += cat("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");
   }
   const Choice& whole = captured.fused.plan;
-  if (whole.measured) {
-    out += cat("plan     ", whole.said());
-    for (const Candidate& c : whole.candidates) {
-      if (!c.fails.empty()) out += cat("; ", c.name, " does not run: ", c.fails);
-    }
-    out += '\n';
-  }
+  if (whole.measured) out += cat("plan     ", whole.said(), "\n");
   if (measured || !fallbacks.empty()) {
     out += fmt::format(
         "choice   measured: a group goes where what runs without it is faster by {:.0f} %{}\n",

@@ -18,15 +18,15 @@ StartTimeline::~StartTimeline() {
 }
 
 void StartTimeline::add(const std::string& what, double& last_ms, bool beside) {
-  const double now_ms = 1e3 * since_start.seconds();
   const std::lock_guard lock(mutex_);
+  const double now_ms = 1e3 * since_start.seconds();
   spans_.push_back({what, std::exchange(last_ms, now_ms), now_ms, beside});
 }
 
-void StartTimeline::open_beside(Device device) {
+void StartTimeline::open_beside(Device device, bool convolves) {
   if (device.type != Device::Type::cuda) return;
-  beside_ = std::thread([this, device, last_ms = 1e3 * since_start.seconds()]() mutable {
-    cuda::warm_up(device.index, [&](const char* what) { add(what, last_ms, true); });
+  beside_ = std::thread([this, device, convolves, last_ms = 1e3 * since_start.seconds()]() mutable {
+    cuda::warm_up(device.index, convolves, [&](const char* what) { add(what, last_ms, true); });
   });
 }
 

@@ -3,7 +3,7 @@
 // program began; what is opened beside overlaps them. `mnist train -v` prints it.
 //
 //   StartTimeline start;
-//   start.open_beside(device);
+//   start.open_beside(device, false);
 //   const Dataset data = load_dataset();
 //   start.done("data");  // what was done since the program began
 #pragma once
@@ -33,8 +33,8 @@ class StartTimeline {
   // The caller's thread has done this since the last call.
   void done(const std::string& what) { add(what, last_ms_, false); }
   // On a thread of its own, where the device is a card: what the first step would wait for, see
-  // cuda::warm_up().
-  void open_beside(Device device);
+  // cuda::warm_up(). convolves: does it have convolutions?
+  void open_beside(Device device, bool convolves);
   // In the order in which they ended.
   std::vector<Span> spans() const;
   // A line each: "start      12.0 ..   112.4 ms  data".

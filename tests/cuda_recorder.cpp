@@ -901,8 +901,8 @@ int on(Call<Id::cudnnBackendGetAttribute>, State& s, cudnnBackendDescriptor_t de
   if (!is_finalized(s, desc)) return CUDNN_STATUS_BAD_PARAM;
   *count = 1;
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS) {
-    *count = std::min<int64_t>(wanted, s.machine.graph_proposals);
-    for (int64_t i = 0; i < *count; ++i) {
+    *count = s.machine.graph_proposals;  // all that it has, of which it writes what was wanted
+    for (int64_t i = 0; i < std::min(wanted, *count); ++i) {
       const void* const config = static_cast<void**>(values)[i];
       s.set_attribute(config, kFinalized, true);
       s.set_attribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, i);
@@ -913,7 +913,8 @@ int on(Call<Id::cudnnBackendGetAttribute>, State& s, cudnnBackendDescriptor_t de
     const void* const engine = *static_cast<void**>(values);
     s.set_attribute(engine, kFinalized, true);
     s.set_attribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-        s.attribute<int64_t>(desc, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES) == 0
+        s.attribute<int64_t>(desc, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES) <
+                s.machine.graphs_unrepeatable
             ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
             : CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE) {

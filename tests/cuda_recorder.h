@@ -50,9 +50,9 @@ class FakeToolkit {
     int64_t gemm_ns = 2000;
     std::vector<ConvProposal> conv_proposals = {{1}};  // the best first
     int conv_kernels = 1;                              // of each convolution
-    // Of a graph of cuDNN's: plans that it offers, the first of them unrepeatable; does a plan fail
-    // when it is run?
-    int graph_proposals = 2;
+    // Of a graph of cuDNN's: plans that it offers, and how many of them, the first ones, do not
+    // repeat; does a plan fail when it is run?
+    int graph_proposals = 2, graphs_unrepeatable = 1;
     bool graphs_fail = false;
     int64_t graph_ns = 2000;
     // The clock of graphs as a script: what one of these nodes takes as a whole; less than 0: its

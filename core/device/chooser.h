@@ -66,7 +66,7 @@ struct Choice {
   const Candidate& winner() const { return candidates[size_t(chosen)]; }
   bool timed() const { return !candidates.empty() && winner().us > 0; }
   // "measured 3.1 us, own kernel 4.2; measured before on this card", or the note. Of candidates
-  // that have one name the fastest is told.
+  // that have one name the fastest is told; where none of them runs, why.
   std::string text() const;
   // The winner's name before that.
   std::string said() const;

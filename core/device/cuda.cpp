@@ -277,7 +277,6 @@ CardFacts card_facts() {
   int driver = 0;
   SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
   return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
-      .shared_bytes = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
       .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
           attribute(cudaDevAttrComputeCapabilityMinor), ", ", multiprocessors(), " SMs, driver ",
           version_text(driver))};
@@ -320,6 +319,11 @@ void check_device(int device) {
 }
 
 int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
+
+size_t shared_memory_limit() {
+  thread_state();  // opens the card
+  return static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+}
 
 Allocator& allocator(int device) {
   Runtime& r = runtime();

@@ -15,7 +15,8 @@ template <class Handle> void open() {
 
 }  // namespace
 
-void warm_up(int device, const std::function<void(const char* what)>& done) {
+void warm_up(int device, [[maybe_unused]] bool convolves,
+    const std::function<void(const char* what)>& done) {
   const auto open_first = [&](const char* what, const std::function<void()>& open) {
     try {
       open();
@@ -30,7 +31,7 @@ void warm_up(int device, const std::function<void(const char* what)>& done) {
   open_first("cuBLASLt", open<CublasLtHandle>);
   open_first("choices kept", [] { kept_choice(""); });
 #if SINTER_HAS_CUDNN
-  open_first("cuDNN", open<CudnnHandle>);
+  if (convolves) open_first("cuDNN", open<CudnnHandle>);
 #endif
 }
 

@@ -128,7 +128,7 @@ Scratch scratch(Device device, size_t bytes) {
 }
 
 size_t shared_memory_limit(Device device) {
-  return device.type == Device::Type::cuda ? cuda::card_facts().shared_bytes : kMaxSharedBytes;
+  return device.type == Device::Type::cuda ? cuda::shared_memory_limit() : kMaxSharedBytes;
 }
 
 }  // namespace sinter

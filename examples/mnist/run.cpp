@@ -38,7 +38,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   std::tie(device, why) = choose_device(flags.common->device);
   device = ranks.use(device, flags.common->device.starts_with("cuda:"));
   start.done("device");
-  start.open_beside(device);
+  start.open_beside(device, flags.model.net().find("conv") != std::string::npos);
   std::optional<SavedModel> init;
   if (!flags.run.init.empty() && !resumed) {
     init = read_model(flags.run.init);

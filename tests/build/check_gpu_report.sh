@@ -22,7 +22,14 @@ stub bin/step <<END_STUB
 [[ \$BROKEN && \$* == *"--batch 16 "* ]] && echo "no memory" && exit
 exec $programs/step "\$@"
 END_STUB
-stub bin/ops_test <<<'[[ $* == *=DeviceParity* ]] || { [[ $* == *=\*Gpu* ]] && echo "[  PASSED  ] 2 tests."; }'
+stub bin/ops_test <<'END_STUB'
+case $* in
+  *=DeviceParity*) exit ;;
+  *=\*Gpu*) [[ $BROKEN ]] && printf '[  FAILED  ] %s\n' AGpu.Breaks BGpu.Follows && exit 1 ;;
+  *=AGpu.Breaks*) exit 1 ;;
+esac
+echo "[  PASSED  ] 2 tests."
+END_STUB
 stub path/nvidia-smi <<<'echo "Stub, 580.1"'
 # Kernels in units that differ, and those before the measured step too, unless told otherwise.
 stub path/ncu <<'END_STUB'
@@ -103,7 +110,8 @@ phases = json.load(open(sys.argv[1] + "/gpu_report.json"))["phases"]
 text = open(sys.argv[1] + "/gpu_report.txt").read()
 why = {name: phase["why"] for name, phase in phases.items()}
 failed = [name for name, phase in phases.items() if phase["status"] == "failed"]
-assert failed == ["eager", "compare", "sanitizer", "why"], why
+assert failed == ["tests", "eager", "compare", "sanitizer", "why"], why
+assert why["tests"].endswith("; alone fails: AGpu.Breaks"), why
 assert "mnist" in phases["build"]["result"]["version"]
 assert why["eager"].startswith("us of an eager step: no JSON from"), why
 assert "mlp 256,128 tf32 #0: status 2" in why["compare"] and "geglu" not in why["compare"], why
@@ -121,6 +129,14 @@ assert "ncu profiled nothing: ==ERROR== ERR_NVGPUCTRPERM" in why["why"], why
 END_CHECK
 
 run_report '' 0
+# A mode that took part in one round is PyTorch's best in all.
+"$python" - "$source/scripts/gpu_report" <<'END_CHECK'
+import runpy, sys
+rounds = [{"sinter fused @64": 10, "torch graph @64": 40} for _ in range(3)]
+rounds[0]["torch tuned-graph @64"] = 20
+lines = runpy.run_path(sys.argv[1])["compared"](("mlp", "256,128", None, "bf16"), 64, rounds)
+assert lines[-1] == "  fused, against the best of torch: 2.000x [2.000, 2.000]", lines
+END_CHECK
 calls=$(cut -d' ' -f1 "$work/calls" | sort | uniq -c | xargs)
 [[ $calls == "2 ncu 2 sanitizer" ]] || { echo "what was done is done again: $calls"; exit 1; }
 if grep -q -- --measure "$work/out/compare.log"; then
@@ -135,6 +151,8 @@ assert all(phase["status"] == "done" for phase in phases.values()), phases
 assert len(phases["compare"]["result"]) == 21 and len(phases["sanitizer"]["result"]) == 15
 plans = phases["plans"]["result"]["mlp 8192 tf32"]
 assert all(plans[when][-1].startswith("capture ") for when in ("first", "again")), plans
+assert all(any(line.startswith("start ") for line in lines) for lines in plans.values()), plans
+assert "geglu 8192 bf16" in phases["plans"]["result"], phases["plans"]
 kernels = phases["why"]["result"]["mlp"]
 assert list(kernels.items()) == [("long", 45.0), ("short", 0.98)], kernels
 for words in ("mnist compare None", "  long 45.0", "fused, against the best of torch: "):

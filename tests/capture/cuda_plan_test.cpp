@@ -2,6 +2,8 @@
 // the card would take for a graph, and looks at which step was built.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "capture/explain.h"
 #include "ops/shape/gather_batch.h"
 #include "tests/capture/step_util.h"
@@ -155,6 +157,33 @@ TEST(CudaPlan, TakesLessThanASecondOfTheCard) {
   const Planned long_step = plan([](const Names&) { return 9000.; });
   EXPECT_LT(long_step.captured_ns, 2'000'000'000);
   test::expect_facts(long_step.text, {"whole step not tried, to save time"});
+}
+
+// On a card that has little memory left: where the step fits, it is captured, however little is
+// left for measuring.
+TEST(CudaPlan, WhatTheStepLeavesOfTheCardsMemoryIsEnough) {
+  const auto captures = [](int64_t left, bool measure) {
+    cuda::FakeToolkit recorder;
+    Training training({.sizes = {16, 600, 600, 10}, .device = kCuda});
+    StepOptions options = training.step_options();
+    options.measure = measure;
+    Step step(training.function(), options);
+    const Tensors batch = batch_of(training.options, 8, 1);
+    step(batch);
+    size_t free = 0, total = 0;
+    cuda::api().cudaMemGetInfo(&free, &total);
+    recorder.set({.memory = total - free + size_t(left)});
+    const std::string message = test::message_of([&] { step(batch); });
+    if (message.empty()) step(batch);
+    return message.empty();
+  };
+  std::set<bool> fits;
+  for (int64_t left = 1 << 20; left <= 64 << 20; left *= 2) {
+    const bool plain = captures(left, false);
+    EXPECT_TRUE(captures(left, true) || !plain) << left;
+    fits.insert(plain);
+  }
+  EXPECT_EQ(fits.size(), 2u) << "neither always nor never";
 }
 
 // A step that draws its own batch would run off the end of its epoch while it is timed.

@@ -71,6 +71,16 @@ TEST(Chooser, WhoDoesNotRunIsLeftOut) {
   }
   const Choice none = ask([](size_t) { fail("no such kernel"); });
   EXPECT_EQ(none.chosen, 0);
+  // Beside times, who has none is told: once.
+  Choice more{.candidates = {{"fused"}, {"library", "1"}, {"library", "2"}, {"parts"}}};
+  choose_fastest(more, "", kHost, []() -> RunCandidate {
+    return [](size_t i) {
+      if (i == 1 || i == 2) fail("no such kernel");
+    };
+  });
+  const std::string text = more.text(), why = "; library does not run: no such kernel";
+  EXPECT_TRUE(more.timed() && text.ends_with(why)) << text;
+  EXPECT_EQ(text.find("library"), text.size() - why.size() + 2) << text;
 }
 
 TEST(Chooser, WhereMeasuringFailsTheChoiceStaysAsItWas) {
@@ -154,6 +164,25 @@ TEST(Chooser, AnEarlierProcessIsBelievedIfItsWinnerIsThere) {
   EXPECT_EQ(process(other), first) << "another algorithm is another candidate";
   other.choice.candidates.pop_back();
   EXPECT_EQ(process(other), "own kernel, measured 4 us, library 6");
+}
+
+// What another program leaves of the card's memory is no reason for good.
+TEST(Chooser, WhoHadNoMemoryIsTriedByTheNextProcess) {
+  const test::TempDir folder;
+  const test::ScopedEnv cache("XDG_CACHE_HOME", folder.path().c_str());
+  for (const bool full : {true, false}) {
+    const cuda::FakeToolkit card;
+    set_keep_choices(true);
+    Choice choice{.candidates = {{"own kernel"}, {"library", "1"}, {"library", "2"}}};
+    choose_fastest(choice, "q", kCard, [&]() -> RunCandidate {
+      return [&](size_t i) {
+        SINTER_CHECK(!full || i < 2, memory, "none is left");
+        launch_kernels(3 - int(i));
+      };
+    });
+    EXPECT_EQ(choice.said(),
+        full ? "library, measured 4 us, own kernel 6" : "library, measured 2 us, own kernel 6");
+  }
 }
 
 // What no later call would survive is not taken for the weakness of one candidate.

@@ -19,7 +19,7 @@ using Span = StartTimeline::Span;
 TEST(StartTimeline, SpansOfAThreadFollowEachOtherFromTheProgramsBegin) {
   for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
     StartTimeline start;
-    start.open_beside(device);
+    start.open_beside(device, true);
     for (const char* what : {"data", "model", "first replay"}) start.done(what);
     const std::vector<Span> spans = start.spans();
     ASSERT_EQ(spans.size(), 3u) << "nothing is opened on " << device.str();
@@ -39,7 +39,7 @@ TEST(StartTimeline, LibrariesAreOpenedWhileDataIsLoaded) {
   cuda::FakeToolkit recorder;
   {
     StartTimeline start;
-    start.open_beside({Device::Type::cuda, 0});
+    start.open_beside({Device::Type::cuda, 0}, true);
     while (start.spans().size() < 2) std::this_thread::yield();  // data that takes as long
     start.done("data");
     while (start.spans().size() < 5) std::this_thread::yield();
@@ -65,11 +65,20 @@ TEST(StartTimeline, LibrariesAreOpenedWhileDataIsLoaded) {
     EXPECT_EQ(recorder.count(call), 1) << call;
 }
 
+// To open a library may wait for the whole card, which no capture survives: a step that does not
+// wait for cuDNN would capture beside it.
+TEST(StartTimeline, OnlyWhatTheStepWaitsForIsOpened) {
+  cuda::FakeToolkit recorder;
+  { StartTimeline().open_beside({Device::Type::cuda, 0}, false); }
+  EXPECT_EQ(recorder.count("cublasLtCreate"), 1);
+  EXPECT_EQ(recorder.count("cudnnCreate"), 0);
+}
+
 TEST(StartTimeline, WhatCannotBeOpenedIsLeftToWhoNeedsIt) {
   cuda::FakeToolkit recorder;
   recorder.set({.driver = 0});
   StartTimeline start;
-  start.open_beside({Device::Type::cuda, 0});
+  start.open_beside({Device::Type::cuda, 0}, true);
   while (start.spans().size() < 4) std::this_thread::yield();
   EXPECT_EQ(recorder.count("cublasLtCreate"), 0);
 }

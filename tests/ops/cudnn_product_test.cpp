@@ -188,6 +188,10 @@ TEST_F(CudnnProduct, WhereItRefusesFailsOrIsSlowerAllIsAsWithoutIt) {
   EXPECT_EQ(with({.graph_proposals = 0, .graph_ns = 1000}), "product_chain");
   EXPECT_EQ(with({.graph_proposals = 1, .graph_ns = 1000}), "product_chain")
       << "the only plan does not repeat to the bit";
+  recorder_.clear_log();
+  EXPECT_EQ(
+      with({.graph_proposals = 40, .graphs_unrepeatable = 40, .graph_ns = 1000}), "product_chain");
+  EXPECT_EQ(recorder_.count("cudnnBackendGetAttribute"), 1 + 2 * 8) << "of 40 it was given 8";
   EXPECT_EQ(with({.graphs_fail = true, .graph_ns = 1000}), "product_chain");
   EXPECT_EQ(with({.graph_ns = 3000}), "product_chain") << "the own kernel takes 2 us";
 }

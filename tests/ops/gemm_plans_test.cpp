@@ -158,6 +158,19 @@ TEST(GemmPlans, OnePlanPerQuestion) {
 }
 
 // One that fails when it is run is none: the next is taken, or the caller's own kernel.
+// How much shared memory a block may have is asked at each launch of an own product, so it is one
+// question.
+TEST(GemmPlans, AnOwnProductAsksTheCardNoMoreThanItNeeds) {
+  cuda::FakeToolkit recorder;
+  const ScopedChoiceRule rule(ChoiceRule::own);
+  const Tensor x = Tensor::empty({64, 1024}, DType::bf16, test::kCuda), w = x;
+  linear(x, w);
+  recorder.clear_log();
+  linear(x, w);
+  EXPECT_EQ(recorder.count("cudaDriverGetVersion"), 0);
+  EXPECT_LE(recorder.count("cudaDeviceGetAttribute"), 3);
+}
+
 TEST(GemmPlans, AProposalThatFailsIsLeftOut) {
   for (const auto choice : {ChoiceRule::model, ChoiceRule::measured}) {
     set_choice_rule(choice);

@@ -234,8 +234,9 @@ void GraphProduct::choose_kernel(const std::vector<Descriptor>& operations) {
   int64_t found = 0;
   SINTER_CUDA_CALL(cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
       CUDNN_TYPE_BACKEND_DESCRIPTOR, kGraphProposals, &found, configs.data()));
-  for (int64_t i = 0; i < found; ++i) {
-    const Descriptor config = configs[static_cast<size_t>(i)];
+  configs.resize(std::min(configs.size(), static_cast<size_t>(found)));  // it tells all it has
+  cudnnStatus_t answer = CUDNN_STATUS_SUCCESS;
+  for (const Descriptor config : configs) {
     Descriptor engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     int64_t count = 0;
     SINTER_CUDA_CALL(cudnnBackendGetAttribute(
@@ -253,7 +254,8 @@ void GraphProduct::choose_kernel(const std::vector<Descriptor>& operations) {
     const Descriptor plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle);
     set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    if (api().cudnnBackendFinalize(plan) != CUDNN_STATUS_SUCCESS) continue;
+    answer = api().cudnnBackendFinalize(plan);
+    if (answer != CUDNN_STATUS_SUCCESS) continue;
     int64_t workspace = 0;
     SINTER_CUDA_CALL(cudnnBackendGetAttribute(
         plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &workspace));
@@ -262,7 +264,8 @@ void GraphProduct::choose_kernel(const std::vector<Descriptor>& operations) {
     return;
   }
   throw Error(Error::Kind::device,
-      cat("cuDNN has no kernel for a product with its steps: ", found, " proposed, none fits"));
+      cat("cuDNN has no kernel for a product with its steps: ", configs.size(),
+          " proposed, none fits; the last plan's status is ", static_cast<int>(answer)));
 }
 
 void GraphProduct::run(const ProductMemory& memory, const GemmEpilogue& epilogue) const {
