@@ -261,6 +261,9 @@ TEST(Trainer, ALossThatIsNotFiniteStopsAtTheEndOfTheEpoch) {
     batches[1][0].data<float>()[0] = NAN;
     expect_error(Error::Kind::numeric, {"the loss of step 2 is not finite", "lr 0.01"},
         [&] { t->fit(batches); });
+    const test::TempDir folder;
+    expect_error(Error::Kind::numeric, {"not saved", "/run.safetensors; the last loss is nan"},
+        [&] { t->save(folder.file("run.safetensors")); });
   }
 }
 
