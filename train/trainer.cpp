@@ -83,7 +83,7 @@ const Tensors& Trainer::give(const Batch& batch) {
 }
 
 void Trainer::fetch(Batches& batches) {
-  if (!batches.resident()) {
+  if (!batches.resident() || !optimizer_) {
     give(batches.next());
     return;
   }
@@ -123,9 +123,11 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
     if (stopped_) break;
   }
   SINTER_CHECK(at_.batch > 0, usage, "trainer: no batch: the range is empty; at least 1");
-  if (!optimizer_) return NAN;
-  collect_state();
-  const StepState state = this->state();
+  StepState state;
+  if (optimizer_) {
+    collect_state();
+    state = this->state();
+  }
   const int64_t bad = state.first_bad_step;
   SINTER_CHECK(stopped_ || bad < 0, numeric,
       cat("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
@@ -133,6 +135,11 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
       "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
   if (!stopped_) end_epoch();
   return state.loss_sum / double(state.loss_rows);
+}
+
+nn::Optimizer& Trainer::optimizer() const {
+  SINTER_CHECK(optimizer_, usage, "trainer: it was made without an optimizer, and this needs one");
+  return *optimizer_;
 }
 
 void Trainer::end_epoch() {
@@ -147,7 +154,7 @@ void Trainer::tell_rates() {
   if (!options_.schedule || at_.step != rates_until_) return;
   std::vector<double> rates;
   for (; rates_until_ < at_.step + kAhead; ++rates_until_) rates.push_back(lr_of(rates_until_));
-  optimizer_->set_rates(rates);
+  optimizer().set_rates(rates);
 }
 
 const Tensors& Trainer::step_given() {
@@ -277,7 +284,7 @@ void Trainer::save(const std::string& file, const std::string& config) {
   collect_state();
   if (step_) at_.unfused = step_->choices();
   if (parallel_ && Communicator::current()->rank() > 0) return;
-  nn::save_checkpoint(file, *model_, *optimizer_, config, at_);
+  nn::save_checkpoint(file, *model_, optimizer(), config, at_);
 }
 
 void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
@@ -312,7 +319,7 @@ void Trainer::rehearse(int64_t calls, std::map<std::string, int64_t>& done) {
 }
 
 void Trainer::restore(const nn::Checkpoint& checkpoint) {
-  nn::restore(checkpoint, *model_, *optimizer_);
+  nn::restore(checkpoint, *model_, optimizer());
   if (parallel_ && Communicator::current()->rank() > 0) reset_loss();  // rank 0 has the sums of all
   const nn::TrainingState here = std::exchange(at_, checkpoint.state);
   at_.device = here.device;
@@ -327,8 +334,8 @@ void Trainer::copy_from(const Trainer& other) {
     for (size_t i = 0; i < to.size(); ++i) nn::copy_values(to[i].tensor, from[i].tensor, "trainer");
   };
   copy_all(model_->state_dict(), other.model_->state_dict());
-  copy_all(optimizer_->state_tensors(), other.optimizer_->state_tensors());
-  optimizer_->set_steps(other.optimizer_->steps());
+  copy_all(optimizer().state_tensors(), other.optimizer().state_tensors());
+  optimizer().set_steps(other.optimizer().steps());
   at_.step = rates_until_ = other.at_.step;
 }
 

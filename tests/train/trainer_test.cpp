@@ -209,6 +209,14 @@ TEST(Trainer, AStepOfItsOwnIsCapturedAsWell) {
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(test::close(own.step({x})[0], exp(x), {.of_largest = 1e-6}));
   EXPECT_EQ(own.captured_step()->stats().replays, 1);
+  Batches resident(digits(20), {.size = 8});
+  for (int64_t epoch = 1; epoch < 3; ++epoch) {
+    EXPECT_TRUE(std::isnan(own.fit(resident)));
+    EXPECT_EQ(own.epoch(), epoch);
+  }
+  for (const std::function<void()>& needs : {std::function<void()>([&] { own.save("none"); }),
+           {[&] { own.state(); }}, {[&] { own.lr_of(0); }}})
+    expect_error(Error::Kind::usage, {"made without an optimizer"}, needs);
   expect_error(Error::Kind::usage, {"no optimizer", "TrainerOptions::step"}, [] {
     Trainer(std::make_shared<nn::Mlp>(std::vector<int64_t>{2, 2}), nullptr);
   });
