@@ -32,6 +32,9 @@ Trainer::Trainer(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Optimize
       device_(parameters_.empty() ? kCpu : parameters_[0].device()) {
   SINTER_CHECK(optimizer_ || options_.step, usage,
       "trainer: no optimizer: only a step of your own (TrainerOptions::step) goes without");
+  SINTER_CHECK(options_.clip >= 0 && options_.part >= 0, usage,
+      cat("trainer: clip is ", options_.clip, ", part is ", options_.part,
+          "; both are at least 0"));
   if (Communicator* ranks = Communicator::current())
     parallel_ = std::make_unique<distributed::DataParallel>(*model_, ranks, options_.parallel);
   make_step(options_.capture.choices);
@@ -61,6 +64,7 @@ capture::Step::Function Trainer::function() {
 }
 
 const Tensors& Trainer::give(const Tensors& batch) {
+  for (const Tensor& t : batch) check_defined("trainer", "a tensor of the batch", t);
   SINTER_CHECK(options_.step || batch.size() == 2, usage,
       cat("trainer: a batch has inputs and targets: 2 tensors are wanted, ", batch.size(),
           " are given"),
@@ -70,7 +74,7 @@ const Tensors& Trainer::give(const Tensors& batch) {
           batch[1].describe()));
   inputs_ = batch;
   rows_ = 0;
-  of_ = batch.empty() ? 0 : batch[0].size(0);
+  of_ = batch.empty() || batch[0].rank() == 0 ? 0 : batch[0].size(0);
   return inputs_;
 }
 
@@ -94,10 +98,10 @@ void Trainer::fetch(Batches& batches) {
 
 double Trainer::fit(Batches& batches, const Callback& after) {
   const int64_t n = batches.per_epoch();
-  const BatchPosition here{at_.epoch, at_.batch};
-  if (at_.batch < n && batches.position() != here) batches.seek(here);
   const auto next = [&] {
     if (at_.batch >= n) return false;
+    const BatchPosition here{at_.epoch, at_.batch};  // `after` may have read some of them
+    if (batches.position() != here) batches.seek(here);
     fetch(batches);
     return true;
   };
@@ -211,7 +215,11 @@ Tensor Trainer::backward_of(const Batch& batch) {
   // In parts that add up their gradients; the loss is then one number, the mean.
   Tensor mean;
   for (int64_t at = 0; at < rows; at += options_.part) {
-    const Tensor part = losses_of(batch, at, std::min(rows, at + options_.part));
+    const int64_t end = std::min(rows, at + options_.part);
+    const Tensor part = losses_of(batch, at, end);
+    SINTER_CHECK(part.numel() == end - at, shape,
+        cat("trainer: a loss for each row is wanted of ", end - at, " rows: it is ",
+            part.describe(), "; by parts a mean would count as one row"));
     const Tensor share = scale(sum(part), 1.0 / double(rows));
     backward(share);
     mean = mean.defined() ? detach(mean) + detach(share) : share;
