@@ -48,8 +48,9 @@ struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
 };
 
-// `hook` gets the gradient of t during backward(); a defined result replaces it. Throws state
-// unless t requires grad.
+// `hook` gets the gradient of t during backward(); a defined result of its shape and type replaces
+// it. What changes the tape throws state there: an op that is recorded, backward(), clear_tape(),
+// register_hook(). Throws state unless t requires grad.
 void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook);
 // Keeps the gradient of a non-leaf, so that grad() gives it.
 void retain_grad(const Tensor& t);

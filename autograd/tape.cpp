@@ -101,6 +101,7 @@ void Tape::record(const Call& call) {
   uint32_t needs = 0;
   for (size_t i = 0; i < call.in.size(); ++i) needs |= uint32_t(call.in[i].requires_grad()) << i;
   if (needs == 0) return;
+  check_idle(name);
   Node node{.op = &call.op,
       .attrs = call.attrs,
       .inputs = call.in.size(),
@@ -136,6 +137,12 @@ void Tape::record(const Call& call) {
 const char* Tape::used_hint() const {
   return cleared_ ? "call backward(loss, {.retain_tape = true}) to use it again"
                   : "it is another thread's tape: call backward on that thread";
+}
+
+void Tape::check_idle(const char* what) const {
+  SINTER_CHECK(!busy_, state,
+      cat(what, ": called by a hook, inside backward(); a gradient has no gradient"),
+      "do it when backward() has returned, or inside NoGrad");
 }
 
 void Tape::clear() {
@@ -194,7 +201,13 @@ void Tape::deliver(Slot& slot, Tensor gradient) const {
 void Tape::finish(Slot& slot, Tensor& gradient) const {
   const auto run = [&](const auto& hooks) {
     for (const auto& hook : hooks) {
-      if (Tensor replaced = hook(gradient); replaced.defined()) gradient = replaced;
+      const Tensor replaced = hook(gradient);
+      if (!replaced.defined()) continue;
+      SINTER_CHECK(replaced.shape() == gradient.shape() && replaced.dtype() == gradient.dtype(),
+          shape,
+          cat("backward: what a hook gives does not fit the gradient: ",
+              describe({{"gradient", &gradient}, {"it", &replaced}})));
+      gradient = replaced;
     }
   };
   run(slot.hooks);
@@ -205,6 +218,7 @@ void Tape::finish(Slot& slot, Tensor& gradient) const {
 }
 
 void Tape::backward(const Tensor& root, const BackwardOptions& options) {
+  check_idle("backward");
   SINTER_CHECK(root.defined() && root.requires_grad(), state,
       cat("backward: nothing to differentiate: the root, ", root.describe(),
           ", does not depend on a tensor that requires grad"),
@@ -212,6 +226,10 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   const int64_t root_slot = slot_of(root);
   SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state,
       "backward: this tensor's tape was already used", used_hint());
+  const struct Busy {
+    bool& on;
+    ~Busy() { on = false; }
+  } busy{busy_ = true};
   const NoGrad no_grad;
   const profiler::PhaseScope phase(Phase::backward);
   Tensor grad_output = options.gradient;
@@ -312,7 +330,10 @@ void backward(const Tensor& root, const BackwardOptions& options) {
   Tape::current().backward(root, options);
 }
 void Tensor::backward() const { sinter::backward(*this); }
-void clear_tape() { Tape::current().clear(); }
+void clear_tape() {
+  Tape::current().check_idle("clear_tape");
+  Tape::current().clear();
+}
 
 GradMode::GradMode(bool on) : before_(Context::current().grad_enabled) {
   Context::current().grad_enabled = on;
@@ -322,6 +343,7 @@ GradMode::~GradMode() { Context::current().grad_enabled = before_; }
 void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
   SINTER_CHECK(t.requires_grad(), state,
       cat("register_hook: the tensor does not require grad: ", t.describe()));
+  Tape::current().check_idle("register_hook");
   if (t.autograd().leaf) return t.autograd().hooks.push_back(std::move(hook));
   const int64_t slot = Tape::current().slot_of(t);
   SINTER_CHECK(slot >= 0, state, "register_hook: this tensor's tape was already used",

@@ -42,6 +42,8 @@ class Tape final : public Recorder {
   void keep_out_of(size_t n) { outside_ = n; }
   // What to do about a value whose tape is gone.
   const char* used_hint() const;
+  // Throws state while backward() runs, as a hook finds it: the lists that it walks must stay.
+  void check_idle(const char* what) const;
 
  private:
   struct Slot {
@@ -82,6 +84,7 @@ class Tape final : public Recorder {
       leaves_;  // slots by Tensor::id(); their slots keep them alive
   uint64_t generation_ = next_generation();
   bool cleared_ = false;  // ever
+  bool busy_ = false;     // backward() runs
   int64_t running_ = -1;
 };
 

@@ -32,6 +32,9 @@ AtomicFile::AtomicFile(const std::string& path, const char* subject, const FileC
   const fs::path target = fs::absolute(path, error).lexically_normal();
   path_ = error ? path : target.string();
   if (error) fail(error.value());
+  SINTER_CHECK(!fs::is_other(fs::status(path_, error)), checkpoint,
+      cat(subject, ": cannot write: ", escaped(path_),
+          "; it is a device or a pipe, and a file would take its place"));
   folder_ = target.parent_path().string();
   temporary_ = cat(folder_, "/.", target.filename().string(), kMark, ::getpid());
   fd_ = calls_.open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -184,10 +184,11 @@ Batches::Batches(Split split, const BatchOptions& options)
   SINTER_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, dtype,
       cat("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
   SINTER_ASSERT(options.rank >= 0 && options.rank < options.ranks, options.rank);
-  if (options_.part == 0) options_.part = options.size;
   SINTER_CHECK(split_.size() > 0, data, "batches: the set is empty: 0 images; at least 1");
+  options_.size = std::min(options_.size, split_.size());  // the same, and no sum overflows
   SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
       cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
+  if (options_.part == 0) options_.part = options_.size;
   if (!options_.device) options_.device = split_.images.device();
   SINTER_ASSERT(resident() || split_.images.device() == kCpu, options_.device->str());
   order_ = Tensor::empty({split_.size()}, DType::i64, split_.images.device());
@@ -252,14 +253,15 @@ void Batches::seek(BatchPosition position) {
           "; epoch must be at least 0, batch within 0..", per_epoch() - 1));
   ahead_.reset();  // what it made is of another position, and nobody wants its thread until then
   position_ = position;
-  placed_ = nullptr;
+  placed_ = {};
 }
 
 int64_t Batches::begin_step(const Tensor& state) {
   check_outside_step("begin_step");
   SINTER_ASSERT(resident(), split_.images.describe());
   load_order(position_.epoch);
-  if (std::exchange(placed_, state.raw()) != state.raw()) {
+  if (!placed_.is_same(state)) {
+    placed_ = state;
     StepState now = read_step_state(state);
     now.cursor = position_.batch * options_.size;
     now.batch_rows = options_.size;
@@ -319,7 +321,7 @@ Batch Batches::next() {
   if (!resident() && !ahead_) ahead_ = std::make_unique<Ahead>(*this);
   const Batch batch = resident() ? make(position_) : ahead_->take(position_);
   position_ = after(position_);
-  placed_ = nullptr;
+  placed_ = {};
   return batch;
 }
 

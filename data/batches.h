@@ -118,7 +118,8 @@ class Batches {
   BatchPosition position_;
   Tensor order_;  // i64 [N], of order_epoch_, where the split is; always the same memory
   int64_t order_epoch_ = -1;
-  const void* placed_ = nullptr;  // the StepState whose cursor is at position_, if one is
+  // The StepState whose cursor is at position_, if one is: held, so that no other gets its address.
+  Tensor placed_;
   class Ahead;
   std::unique_ptr<Ahead> ahead_;  // last: it is waited for before the rest goes
 };

@@ -95,6 +95,10 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
 void save_checkpoint(const std::string& path, const Module& model, const Optimizer& optimizer,
     const std::string& config, TrainingState state, const FileCalls& calls) {
   const StepState step = read_step_state(optimizer.state());
+  SINTER_CHECK(std::isfinite(step.loss_sum) && std::isfinite(step.last_loss), numeric,
+      cat("checkpoint: not saved: ", shown(path), "; the last loss is ", step.last_loss,
+          ", the sum of the epoch's ", step.loss_sum, "; no run goes on from there"),
+      "write_safetensors writes the weights alone");
   state.optimizer_step = step.step;
   state.loss_sum = step.loss_sum;
   state.loss_rows = step.loss_rows;

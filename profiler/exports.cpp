@@ -160,6 +160,8 @@ void check_writable(
       cat(what, ": cannot write to ", escaped(folder.string()), "; wanted for ", escaped(file)));
   SINTER_CHECK(
       !fs::is_directory(file, error), usage, cat(what, ": a folder is there: ", escaped(file)));
+  SINTER_CHECK(!fs::is_other(file, error), usage,
+      cat(what, ": a device or a pipe is there: ", escaped(file), "; a plain file is wanted"));
   SINTER_CHECK(force || !fs::exists(file, error), usage,
       cat(what, ": a file is there: ", escaped(file)), hint);
 }

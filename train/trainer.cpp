@@ -32,6 +32,9 @@ Trainer::Trainer(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Optimize
       device_(parameters_.empty() ? kCpu : parameters_[0].device()) {
   SINTER_CHECK(optimizer_ || options_.step, usage,
       "trainer: no optimizer: only a step of your own (TrainerOptions::step) goes without");
+  SINTER_CHECK(options_.clip >= 0 && options_.part >= 0, usage,
+      cat("trainer: clip is ", options_.clip, ", part is ", options_.part,
+          "; both are at least 0"));
   if (Communicator* ranks = Communicator::current())
     parallel_ = std::make_unique<distributed::DataParallel>(*model_, ranks, options_.parallel);
   make_step(options_.capture.choices);
@@ -61,6 +64,7 @@ capture::Step::Function Trainer::function() {
 }
 
 const Tensors& Trainer::give(const Tensors& batch) {
+  for (const Tensor& t : batch) check_defined("trainer", "a tensor of the batch", t);
   SINTER_CHECK(options_.step || batch.size() == 2, usage,
       cat("trainer: a batch has inputs and targets: 2 tensors are wanted, ", batch.size(),
           " are given"),
@@ -70,7 +74,7 @@ const Tensors& Trainer::give(const Tensors& batch) {
           batch[1].describe()));
   inputs_ = batch;
   rows_ = 0;
-  of_ = batch.empty() ? 0 : batch[0].size(0);
+  of_ = batch.empty() || batch[0].rank() == 0 ? 0 : batch[0].size(0);
   return inputs_;
 }
 
@@ -83,7 +87,7 @@ const Tensors& Trainer::give(const Batch& batch) {
 }
 
 void Trainer::fetch(Batches& batches) {
-  if (!batches.resident()) {
+  if (!batches.resident() || !optimizer_) {
     give(batches.next());
     return;
   }
@@ -94,10 +98,10 @@ void Trainer::fetch(Batches& batches) {
 
 double Trainer::fit(Batches& batches, const Callback& after) {
   const int64_t n = batches.per_epoch();
-  const BatchPosition here{at_.epoch, at_.batch};
-  if (at_.batch < n && batches.position() != here) batches.seek(here);
   const auto next = [&] {
     if (at_.batch >= n) return false;
+    const BatchPosition here{at_.epoch, at_.batch};  // `after` may have read some of them
+    if (batches.position() != here) batches.seek(here);
     fetch(batches);
     return true;
   };
@@ -123,9 +127,11 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
     if (stopped_) break;
   }
   SINTER_CHECK(at_.batch > 0, usage, "trainer: no batch: the range is empty; at least 1");
-  if (!optimizer_) return NAN;
-  collect_state();
-  const StepState state = this->state();
+  StepState state;
+  if (optimizer_) {
+    collect_state();
+    state = this->state();
+  }
   const int64_t bad = state.first_bad_step;
   SINTER_CHECK(stopped_ || bad < 0, numeric,
       cat("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
@@ -133,6 +139,11 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
       "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
   if (!stopped_) end_epoch();
   return state.loss_sum / double(state.loss_rows);
+}
+
+nn::Optimizer& Trainer::optimizer() const {
+  SINTER_CHECK(optimizer_, usage, "trainer: it was made without an optimizer, and this needs one");
+  return *optimizer_;
 }
 
 void Trainer::end_epoch() {
@@ -147,7 +158,7 @@ void Trainer::tell_rates() {
   if (!options_.schedule || at_.step != rates_until_) return;
   std::vector<double> rates;
   for (; rates_until_ < at_.step + kAhead; ++rates_until_) rates.push_back(lr_of(rates_until_));
-  optimizer_->set_rates(rates);
+  optimizer().set_rates(rates);
 }
 
 const Tensors& Trainer::step_given() {
@@ -204,7 +215,11 @@ Tensor Trainer::backward_of(const Batch& batch) {
   // In parts that add up their gradients; the loss is then one number, the mean.
   Tensor mean;
   for (int64_t at = 0; at < rows; at += options_.part) {
-    const Tensor part = losses_of(batch, at, std::min(rows, at + options_.part));
+    const int64_t end = std::min(rows, at + options_.part);
+    const Tensor part = losses_of(batch, at, end);
+    SINTER_CHECK(part.numel() == end - at, shape,
+        cat("trainer: a loss for each row is wanted of ", end - at, " rows: it is ",
+            part.describe(), "; by parts a mean would count as one row"));
     const Tensor share = scale(sum(part), 1.0 / double(rows));
     backward(share);
     mean = mean.defined() ? detach(mean) + detach(share) : share;
@@ -277,7 +292,7 @@ void Trainer::save(const std::string& file, const std::string& config) {
   collect_state();
   if (step_) at_.unfused = step_->choices();
   if (parallel_ && Communicator::current()->rank() > 0) return;
-  nn::save_checkpoint(file, *model_, *optimizer_, config, at_);
+  nn::save_checkpoint(file, *model_, optimizer(), config, at_);
 }
 
 void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
@@ -312,7 +327,7 @@ void Trainer::rehearse(int64_t calls, std::map<std::string, int64_t>& done) {
 }
 
 void Trainer::restore(const nn::Checkpoint& checkpoint) {
-  nn::restore(checkpoint, *model_, *optimizer_);
+  nn::restore(checkpoint, *model_, optimizer());
   if (parallel_ && Communicator::current()->rank() > 0) reset_loss();  // rank 0 has the sums of all
   const nn::TrainingState here = std::exchange(at_, checkpoint.state);
   at_.device = here.device;
@@ -327,8 +342,8 @@ void Trainer::copy_from(const Trainer& other) {
     for (size_t i = 0; i < to.size(); ++i) nn::copy_values(to[i].tensor, from[i].tensor, "trainer");
   };
   copy_all(model_->state_dict(), other.model_->state_dict());
-  copy_all(optimizer_->state_tensors(), other.optimizer_->state_tensors());
-  optimizer_->set_steps(other.optimizer_->steps());
+  copy_all(optimizer().state_tensors(), other.optimizer().state_tensors());
+  optimizer().set_steps(other.optimizer().steps());
   at_.step = rates_until_ = other.at_.step;
 }
 

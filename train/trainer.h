@@ -80,7 +80,8 @@ class Trainer {
   using Callback = std::function<void()>;
   // REQUIRES: both outlive it.
   Trainer(nn::Module& model, nn::Optimizer& optimizer, TrainerOptions options = {});
-  // Without an optimizer (null): a step of your own that updates nothing; nothing is saved then.
+  // Without an optimizer (null): a step of your own. fit() then gives NaN, and what needs one, such
+  // as save(), throws usage.
   Trainer(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Optimizer> optimizer,
       TrainerOptions options = {});
 
@@ -159,16 +160,16 @@ class Trainer {
   void end_epoch();
   // Loss sums, first bad step: reading them waits for the device. Of this rank, since
   // collect_state().
-  StepState state() const { return read_step_state(optimizer_->state()); }
+  StepState state() const { return read_step_state(optimizer().state()); }
   // All ranks together: rank 0's loss sums become those of all, the others' begin anew, the first
   // bad step is that of all. Throws state if their weights differ.
   void collect_state();
   double lr_of(int64_t step) const {
-    return options_.schedule ? nn::learning_rate(*options_.schedule, step) : optimizer_->lr();
+    return options_.schedule ? nn::learning_rate(*options_.schedule, step) : optimizer().lr();
   }
 
   nn::Module& model() { return *model_; }
-  nn::Optimizer& optimizer() { return *optimizer_; }
+  nn::Optimizer& optimizer() const;
   distributed::DataParallel* parallel() { return parallel_.get(); }  // null: no other ranks
   // Mode fused only, else nullptr.
   const capture::Step* captured_step() const { return step_.get(); }

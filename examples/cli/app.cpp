@@ -193,6 +193,8 @@ Command* App::read_words(int argc, char** argv) {
     throw Error(Error::Kind::usage,
         cat("usage: ", said.substr(0, said.find(": ")), " needs a value: nothing follows it"),
         hint_of(*asked));
+  } catch (const CLI::ConversionError&) {  // all other texts are converted by take()
+    throw Error(Error::Kind::usage, "usage: --version takes no value: one is given");
   }
   if (!one) {
     SINTER_CHECK(!words.empty(), usage, cat("usage: no command given; allowed ", join(names)),

@@ -74,7 +74,8 @@ void catch_signals() {
 
 void guard_streams() {
   set_handler(SIGPIPE, SIG_IGN);
-  while (true) {  // open() takes the lowest number that is free
+  set_handler(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f fails as one to a full disk does
+  while (true) {                  // open() takes the lowest number that is free
     const int fd = open("/dev/null", O_RDWR);
     if (fd > STDERR_FILENO) close(fd);
     if (fd < 0 || fd > STDERR_FILENO) return;

@@ -94,6 +94,8 @@ struct RngStates {
   void write(const Tensor& state) const {
     const int64_t fresh[3] = {int64_t(seed), 0, random_ops_before};
     copy_to_device(state.raw(), state.device(), fresh, sizeof fresh);
+    // A dropout that waits for its backward() has saved it.
+    state.storage()->bump_version("manual_seed");
   }
   void write_first_op(int64_t id) const {
     for (const auto& [device, state] : states)

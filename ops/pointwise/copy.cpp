@@ -82,7 +82,13 @@ const OpDef kAccumulateOp = listed<kAccumulateOp>({.formula = "into += value",
 
 Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }
 Tensor cast(const Tensor& x, DType dtype) { return apply1(kCastOp, {x}, CastAttrs{dtype}); }
-void accumulate(const Tensor& into, const Tensor& value) { apply(kAccumulateOp, {into, value}); }
+void accumulate(const Tensor& into, const Tensor& value) {
+  // Elements of `into` that stand for others of it are read before the first is written.
+  const bool same_memory = into.defined() && value.defined() && into.storage() == value.storage();
+  const bool in_place =
+      same_memory && into.offset() == value.offset() && into.strides() == value.strides();
+  apply(kAccumulateOp, {into, same_memory && !in_place ? copy(value) : value});
+}
 Tensor contiguous(const Tensor& x) {
   check_defined("contiguous", "x", x);
   return x.is_contiguous() ? x : copy(x);

@@ -94,8 +94,8 @@ struct Maximum : Binary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flop
   SINTER_FORMULA("y = max(a, b)", "da = dy where a > b, db = dy where b > a, half each at a tie")
   template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
   template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
-    const T to_a = a > b ? T(1) : (a == b ? T(0.5) : T(0));
-    return {dy * to_a, dy * (T(1) - to_a)};
+    const T half = dy * T(0.5);  // no dy that goes nowhere is multiplied: 0 times inf is NaN
+    return {a > b ? dy : (a == b ? half : T(0)), a > b ? T(0) : (a == b ? half : dy)};
   }
 };
 

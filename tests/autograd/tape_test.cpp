@@ -261,10 +261,39 @@ TEST(Hooks, SeeAndReplaceGradients) {
   backward(y);
   EXPECT_EQ(seen, 1);
   EXPECT_EQ(x.grad().item(), -40);
+  for (const Tensor& other : {Tensor::ones({2}), Tensor::ones({1}, DType::f64)}) {
+    Tensor z = leaf({2});
+    register_hook(z, [&](const Tensor&) { return other; });
+    test::expect_error(Error::Kind::shape, {"gradient is f32[1] cpu, it is " + other.describe()},
+        [&] { backward(mul(z, z)); });
+  }
   EXPECT_NE(message_of([&] {
     register_hook(Tensor::ones({1}), [](const Tensor& g) { return g; });
   }).find("does not require grad"),
       std::string::npos);
+}
+
+// backward() walks the lists that these would change.
+TEST(Hooks, MayNotChangeTheTapeThatBackwardWalks) {
+  Tensor x = leaf({2}), w = leaf({3});
+  const std::pair<const char*, std::function<void()>> changes[] = {
+      {"backward", [&] { backward(w); }}, {"clear_tape", clear_tape},
+      {"register_hook", [&] { register_hook(x, [](const Tensor& g) { return g; }); }},
+      {"mul", [&] {
+         const GradMode on(true);
+         mul(w, w);
+       }}};
+  for (const auto& [name, change] : changes) {
+    const Tensor y = mul(x, x);
+    register_hook(y, [&](const Tensor&) {
+      change();
+      return Tensor();
+    });
+    test::expect_error(Error::Kind::state, {cat(name, ": called by a hook, inside backward()")},
+        [&] { backward(sum(y)); });
+  }
+  backward(mul(x, x));
+  EXPECT_EQ(x.grad().item(), 4) << "the next one is free again";
 }
 
 // The root may be the leaf itself, which no op took: the copy of a tensor without gradient.

@@ -3,6 +3,7 @@
 #include "core/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,6 +82,19 @@ TEST(AtomicFile, WithoutCommitNothingStays) {
   EXPECT_EQ(entries(dir.path()), 0u);
   expect_error(Error::Kind::checkpoint, {"No such file", dir.file("none/a")},
       [&] { write_file(dir.file("none/a"), "x"); });
+}
+
+// A rename would put a file in its place: of /dev/null for all programs, if root saves there.
+TEST(AtomicFile, ADeviceOrAPipeStays) {
+  const test::TempDir dir;
+  ASSERT_EQ(mkfifo(dir.file("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", dir.file("link"));
+  for (const char* name : {"pipe", "link"}) {
+    expect_error(Error::Kind::checkpoint, {dir.file(name), "it is a device or a pipe"},
+        [&] { write_file(dir.file(name), "x"); });
+  }
+  EXPECT_TRUE(fs::is_fifo(dir.file("pipe")));
+  EXPECT_EQ(entries(dir.path()), 2u);
 }
 
 TEST(AtomicFile, ANameThatIsNoneIsTold) {

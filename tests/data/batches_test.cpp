@@ -265,6 +265,17 @@ TEST(Batches, ACapturedStepThatBeginsItsBatchItselfIsRefused) {
   EXPECT_EQ(batches.position(), at);
 }
 
+// The allocator gives the second one the address that the first one had.
+TEST(Batches, AnotherStepStateIsToldWhereTheBatchBegins) {
+  Batches batches(numbered(8), {.size = 2, .shuffle = false});
+  for (const int first : {0, 2, 4}) {
+    const Tensor state = make_step_state();
+    EXPECT_EQ(batches.draw(state, batches.begin_step(state)).labels.to_vector<int>(),
+        (std::vector<int>{first, first + 1}));
+  }
+  EXPECT_EQ(Batches(numbered(8), {.size = INT64_MAX}).per_epoch(), 1);
+}
+
 // Each rank's share of each part of a batch: together they are the batch of one process, in its
 // order, whether next() makes it or a step draws it; of few rows the last ranks get none.
 TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {

@@ -40,6 +40,11 @@ TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {
   }
 }
 
+TEST(App, TheVersionTakesNoValue) {
+  EXPECT_NE(
+      Program().run(2, {"--version=x"}).err.find("--version takes no value"), std::string::npos);
+}
+
 TEST(App, MoreThreadsThanCoresAreSaid) {
   const Program program;
   const std::string cores = std::to_string(available_cores()),

@@ -120,6 +120,16 @@ TEST(NumbersSimt, StandOnBothSidesOfEveryOperator) {
   }
 }
 
+TEST(MaximumSimt, AnInfiniteGradientGoesToTheLargerOneAlone) {
+  for (const Device device : {kCpu, kOnSimt}) {
+    Tensor a = Tensor::from({1, 2, 3}, {3}).to(device), b = Tensor::from({2, 1, 3}, {3}).to(device);
+    for (Tensor* t : {&a, &b}) t->set_requires_grad(true);
+    backward(maximum(a, b), {.gradient = Tensor::full({3}, INFINITY, DType::f32, device)});
+    EXPECT_EQ(a.grad().to_vector<double>(), (Doubles{0, INFINITY, INFINITY}));
+    EXPECT_EQ(b.grad().to_vector<double>(), (Doubles{INFINITY, 0, INFINITY}));
+  }
+}
+
 TEST(Numbers, TakeTheTypeOfTheTensorAndAnyStrides) {
   const Tensor x = cast(sample_tensor({4, 6}, 1), DType::bf16);
   EXPECT_EQ((1 - x).dtype(), DType::bf16);

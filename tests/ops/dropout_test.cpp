@@ -3,6 +3,7 @@
 #include "autograd/autograd.h"
 #include "ops/ops.h"
 #include "ops/shape/dropout_mask.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -43,6 +44,14 @@ TEST(Dropout, BackwardDrawsTheSameMaskAndRefusesAMovedCounter) {
   const Tensor late = dropout(x, 0.5), p = Tensor::ones({1}), state = make_step_state();
   update_parameter({p, p}, state, {.optimizer = OptimizerKind::Sgd, .tail = true}, {}, rng_state());
   EXPECT_THROW(backward(late, {.gradient = Tensor::ones({4, 33})}), Error);
+  clear_tape();
+
+  const Tensor before = dropout(x, 0.5);
+  manual_seed(8);
+  test::expect_error(
+      Error::Kind::state, {"dropout needs its input 1", "manual_seed changed it"}, [&] {
+        backward(before, {.gradient = Tensor::ones({4, 33})});
+      });
   clear_tape();
 }
 

@@ -215,5 +215,14 @@ TEST(Accumulate, AddsInPlaceAndRefusesAStridedTarget) {
   EXPECT_THROW(accumulate(transpose(into), Tensor::ones({3, 2})), Error);
 }
 
+TEST(Accumulate, AddsWhatOtherElementsOfTheTargetWere) {
+  const Tensor square = Tensor::from({1, 2, 3, 4}, {2, 2});
+  accumulate(square, transpose(square));
+  EXPECT_EQ(square.to_vector<float>(), (std::vector<float>{2, 5, 5, 8}));
+  const Tensor row = Tensor::from({1, 2, 3, 4, 5}, {5});
+  accumulate(slice(row, 0, 1, 5), slice(row, 0, 0, 4));
+  EXPECT_EQ(row.to_vector<float>(), (std::vector<float>{1, 3, 5, 7, 9}));
+}
+
 }  // namespace
 }  // namespace sinter

@@ -209,6 +209,15 @@ TEST(Trainer, AStepOfItsOwnIsCapturedAsWell) {
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(test::close(own.step({x})[0], exp(x), {.of_largest = 1e-6}));
   EXPECT_EQ(own.captured_step()->stats().replays, 1);
+  EXPECT_EQ(own.step({Tensor::full({}, 0.5)})[0].item(), 1) << "of any tensors";
+  Batches resident(digits(20), {.size = 8});
+  for (int64_t epoch = 1; epoch < 3; ++epoch) {
+    EXPECT_TRUE(std::isnan(own.fit(resident)));
+    EXPECT_EQ(own.epoch(), epoch);
+  }
+  for (const std::function<void()>& needs : {std::function<void()>([&] { own.save("none"); }),
+           {[&] { own.state(); }}, {[&] { own.lr_of(0); }}})
+    expect_error(Error::Kind::usage, {"made without an optimizer"}, needs);
   expect_error(Error::Kind::usage, {"no optimizer", "TrainerOptions::step"}, [] {
     Trainer(std::make_shared<nn::Mlp>(std::vector<int64_t>{2, 2}), nullptr);
   });
@@ -232,6 +241,10 @@ TEST(Trainer, EvaluatesWithoutAChange) {
   int64_t right = 0;
   for (size_t i = 0; i < read.size(); ++i) right += read[i] == labels[i];
   EXPECT_EQ(score.correct, right);
+  // Between two steps, and over the batches of training.
+  Training other({}, kCpu, 784, DType::f32, 0.5);
+  other->fit(train, [&] { other->evaluate(train); });
+  EXPECT_EQ(other.weights(), before);
   // Targets that are no labels have no accuracy.
   Training regression({.loss = nn::MseLoss{}}, kCpu, 5);
   const std::vector<Tensors> batches{{Tensor::ones({4, 5}), Tensor::ones({4, 10})}};
@@ -251,7 +264,19 @@ TEST(Trainer, SaysWhatIsWrong) {
       fit({{x, sample_labels(3, 10, 1)}}));
   expect_error(Error::Kind::shape, {"linear: input features differ", "f32[4, 6]", "layers.0"},
       fit({{Tensor::ones({4, 6}), labels}}));
+  expect_error(Error::Kind::shape, {"a tensor of the batch is undefined"}, fit({{x, {}}}));
   t->fit(std::vector<Tensors>{{x, labels}});  // nothing of all that has done harm
+  for (const TrainerOptions& bad : {TrainerOptions{.clip = NAN}, TrainerOptions{.part = -1}})
+    expect_error(
+        Error::Kind::usage, {"trainer: clip is", "at least 0"}, [&] { Training made(bad); });
+  Training mean_loss(
+      {.loss = [](const Tensor& y, const Tensor& l) { return mean(cross_entropy(y, l)); },
+          .part = 3},
+      kCpu, 5);
+  expect_error(
+      Error::Kind::shape, {"a loss for each row is wanted of 3 rows: it is f32[] cpu"}, [&] {
+        mean_loss->step({x, labels});
+      });
 }
 
 TEST(Trainer, ALossThatIsNotFiniteStopsAtTheEndOfTheEpoch) {
@@ -261,6 +286,9 @@ TEST(Trainer, ALossThatIsNotFiniteStopsAtTheEndOfTheEpoch) {
     batches[1][0].data<float>()[0] = NAN;
     expect_error(Error::Kind::numeric, {"the loss of step 2 is not finite", "lr 0.01"},
         [&] { t->fit(batches); });
+    const test::TempDir folder;
+    expect_error(Error::Kind::numeric, {"not saved", "/run.safetensors; the last loss is nan"},
+        [&] { t->save(folder.file("run.safetensors")); });
   }
 }
 
