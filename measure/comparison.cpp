@@ -185,7 +185,7 @@ std::string gain_lines(const ComparisonTable& table) {
         before / size.size, double(gain->fused_bytes) / size.size, size.name);
   }
   return out + fmt::format(
-                   "limit    {}: {}, {:.0f} % of the fused step, {:.0f} GFLOP/s; fusing saves no "
+                   "limit    {}: {}, {:.0f} % of the fused rows, {:.0f} GFLOP/s; fusing saves no "
                    "arithmetic\n",
                    longest->fused, with_unit(longest_us),
                    100 * longest_us / table.total.fused_time(),

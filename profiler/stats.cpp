@@ -185,7 +185,7 @@ std::string times_text(const Estimate& ratio) {
 
 std::string factor_text(const Estimate& ratio, size_t pairs) {
   if (!ratio.has_interval)
-    return fmt::format("no factor: {} pairs, {} are needed", pairs, kMinPairs);
+    return fmt::format("no factor: {}, {} are needed", count_of(int64_t(pairs), "pair"), kMinPairs);
   const std::string interval =
       fmt::format("[{0:.{2}f},{1:.{2}f}]", ratio.low, ratio.high, decimals_of(ratio));
   if (ratio.is_noisy()) return "machine busy: no factor " + interval;

@@ -291,6 +291,11 @@ void resolve(const Flags& flags, TrainFlags& train) {
       "--val 5000");
   SINTER_CHECK(!train.run.dry_run || !train.run.overfit_batch, usage,
       "usage: --dry-run and --overfit-batch exclude each other: both are given");
+  const bool no_training = train.run.dry_run || train.run.overfit_batch;
+  SINTER_CHECK(!no_training || flags["profile"].source != Source::command_line, usage,
+      cat("usage: ", train.run.dry_run ? "--dry-run" : "--overfit-batch",
+          " and --profile exclude each other: both are given"),
+      "--steps 24 --profile is a short run with a profile");
   for (const Flag& flag : flags.all()) {
     const bool of_a_profile = flag.topic == "table" || flag.name == "profile-steps";
     SINTER_CHECK(

@@ -118,6 +118,7 @@ TEST(Stats, NoFactorWithoutAnInterval) {
   EXPECT_DOUBLE_EQ(ratio.value, 2.0);
   EXPECT_FALSE(ratio.has_interval);
   EXPECT_EQ(factor_text(ratio, 5), "no factor: 5 pairs, 6 are needed");
+  EXPECT_EQ(factor_text(ratio, 1), "no factor: 1 pair, 6 are needed");
   EXPECT_EQ(factor_text(paired_ratio(std::vector<double>(6, 2.5), std::vector<double>(6, 1.0)), 6),
       "2.50x [2.50,2.50]");
 }
