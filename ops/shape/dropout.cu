@@ -22,7 +22,8 @@ dropout_philox(int64_t n, int64_t first, bool vec, int64_t op_id, uint32_t thres
     Vec<uint32_t, kOwn> words;
     SINTER_UNROLL
     for (int b = 0; b < kOwn; b += 4) {
-      const auto four = mask.words_of(static_cast<uint64_t>(first + i + b) / 4);
+      const auto four =
+          philox_words(mask.seed, mask.stream, static_cast<uint64_t>(first + i + b) / 4);
       words[b] = four[0];
       words[b + 1] = four[1];
       words[b + 2] = four[2];

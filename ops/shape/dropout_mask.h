@@ -57,10 +57,6 @@ struct DropoutMask {
       words[4 * b + 3] = c3[b];
     }
   }
-  // The words of elements [4 * block, 4 * block + 4).
-  SINTER_FN std::array<uint32_t, 4> words_of(uint64_t block) const {
-    return philox_words(seed, stream, block);
-  }
   SINTER_FN bool kept(uint32_t word) const { return (word >> 8) >= threshold; }
   bool kept_at(uint64_t element) const { return kept(philox_word(seed, stream, element)); }
 };
