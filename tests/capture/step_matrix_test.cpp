@@ -5,6 +5,7 @@
 
 #include "nn/net.h"
 #include "ops/fused/fused.h"
+#include "ops/product/gemm_library.h"
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
 
@@ -135,10 +136,12 @@ capture::Graph check_steps(const StepCase& c, uint64_t steps = 3) {
   // f32 and f64: other orders of sums of some hundred terms, from equal states (docs/TOUR.md).
   // bf16: fused and eager differ in up to 16 roundings of u = 2^-8, which is 2 sqrt(16) u by the
   // reckoning of bf16_gradients_test.cpp. The eps of Adam and RMSprop is near the gradients, so
-  // that their updates are no signs of them. The same ops on the same device: the same bits.
+  // that their updates are no signs of them. TF32: the same reckoning with u = 2^-11. The same ops
+  // on the same device: the same bits.
   const bool same = c.rules == std::string("none") && c.device == c.reference;
   const double tolerance = same                    ? 0
                            : c.dtype == DType::f64 ? 1e-12
+                           : allow_tf32()          ? 0.004
                            : c.dtype == DType::f32 ? 1e-5
                                                    : 0.03;
   ImageTraining eager(c, c.reference), captured(c, c.device);
@@ -245,9 +248,13 @@ void check_device(Device device) {
         check_steps({net, "adam", "none", dtype, device, reference});
     }
   }
+  // The default net, in three launches of each kind.
+  const Images mnist{"flatten; linear 256; relu; linear 128; relu; linear 10", {1, 28, 28}};
   for (const DType dtype : {DType::f32, DType::bf16})
-    check_steps({{"flatten; linear 256; relu; linear 128; relu; linear 10", {1, 28, 28}}, "sgd",
-        "all", dtype, device});
+    check_steps({mnist, "sgd", "all", dtype, device});
+  set_allow_tf32(true);
+  check_steps({mnist, "sgd", "all", DType::f32, device, device});
+  set_allow_tf32(false);
 }
 
 TEST(StepMatrix, CapturedIsEager) { check_cpu(); }
