@@ -79,8 +79,10 @@ SINTER_KERNEL clip_norm_squares(Gradients<T, kTable> table, Partials<compute_t<T
   const V factor = clip_factor(all, limit);
   if (factor == V(1)) return;
   SINTER_NO_UNROLL
-  for (int i = 0; i < table.count; ++i)
-    scale_elements(table.of[i].values, 0, table.of[i].n, table.of[i].vec, factor);
+  for (int i = 0; i < table.count; ++i) {
+    const Gradient<T>& scaled = table.of[kTable > 1 ? i : 0];
+    scale_elements(scaled.values, 0, scaled.n, scaled.vec, factor);
+  }
 }
 
 // Reads and writes every gradient, where they are too long. A NaN total gives NaN.
