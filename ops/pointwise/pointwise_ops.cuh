@@ -59,9 +59,10 @@ listed_strided(int step, compute_t<T> number, int64_t n, const Walk<kListedInput
       const auto op = pointwise::op_with_number<Op>(number);
       using Typed = std::remove_const_t<decltype(op)>;
       using F = std::conditional_t<kBackward, Backward<Typed, T>, Forward<Typed, T>>;
+      constexpr int kInputs = kBackward ? 1 + pointwise::kSavedValues<Op> : Op::arity;
       [&]<size_t... I>(std::index_sequence<I...>) {
         put_one(F{op}, i, operands.y, operands.z, x[I]...);
-      }(std::make_index_sequence < kBackward ? 1 + pointwise::kSavedValues<Op> : Op::arity > ());
+      }(std::make_index_sequence<kInputs>());
     });
   }
 }
@@ -90,17 +91,16 @@ template <class Op, bool kBackward, class T> void pointwise_as(const Call& call)
         static_cast<int>(2 * pointwise::kPlace<Op> + kBackward), number, call.out[0].numel(),
         Walk<kListedInputs>(plan), operands);
   };
-  const auto run = [&]<class... X>(const std::array<const Tensor*, sizeof...(X)>& x) {
-    launch_pointwise<T, X...>(F{op}, call.out[0], second, x, strided);
-  };
+  constexpr int kRead = kBackward ? pointwise::kSavedValues<Op> : Op::arity;  // beside dy
   [&]<size_t... I>(std::index_sequence<I...>) {
     if constexpr (kBackward) {
-      run.template operator()<T, pointwise::Element<Op, T, I>...>(
-          {&call.in[0], &call.in[1 + I]...});
+      launch_pointwise<T, T, pointwise::Element<Op, T, I>...>(
+          F{op}, call.out[0], second, {&call.in[0], &call.in[1 + I]...}, strided);
     } else {
-      run.template operator()<pointwise::Element<Op, T, I>...>({&call.in[I]...});
+      launch_pointwise<T, pointwise::Element<Op, T, I>...>(
+          F{op}, call.out[0], second, {&call.in[I]...}, strided);
     }
-  }(std::make_index_sequence < kBackward ? pointwise::kSavedValues<Op> : Op::arity > ());
+  }(std::make_index_sequence<kRead>());
 }
 
 template <class Op, bool kBackward> void pointwise_kernel(const Call& call) {
