@@ -222,7 +222,7 @@ inline constexpr Layout kOfSide = Layout::either;  // which is a constant of eac
 // The kernels of an op, a core each, and launch_OP(product, epilogue), by the core that T runs on.
 #define SINTER_CONV2D_KERNELS(op)                                                              \
   template <class T, class Windows, class Epilogue>                                            \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                     \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 2)                                                     \
   op##_ffma_16x64(                                                                             \
       Product<T, Windows, RunSide<T>> product, Epilogue epilogue, SplitSums<T> split) {        \
     ffma_product<kOfSide, kOfSide>(product, epilogue, split, tile_of_block(true));             \
