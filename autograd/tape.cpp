@@ -198,15 +198,18 @@ void Tape::deliver(Slot& slot, Tensor gradient) const {
   if (on_complete && meta.leaf) on_complete(slot.keep);
 }
 
+static void check_fits(const char* what, const Tensor& given, const char* name, const Tensor& t) {
+  SINTER_CHECK(given.shape() == t.shape() && given.dtype() == t.dtype(), shape,
+      cat("backward: the ", what, " does not fit the ", name, ": ",
+          describe({{what, &given}, {name, &t}})));
+}
+
 void Tape::finish(Slot& slot, Tensor& gradient) const {
   const auto run = [&](const auto& hooks) {
     for (const auto& hook : hooks) {
       const Tensor replaced = hook(gradient);
       if (!replaced.defined()) continue;
-      SINTER_CHECK(replaced.shape() == gradient.shape() && replaced.dtype() == gradient.dtype(),
-          shape,
-          cat("backward: what a hook gives does not fit the gradient: ",
-              describe({{"gradient", &gradient}, {"it", &replaced}})));
+      check_fits("result of a hook", replaced, "gradient", gradient);
       gradient = replaced;
     }
   };
@@ -234,9 +237,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   const profiler::PhaseScope phase(Phase::backward);
   Tensor grad_output = options.gradient;
   if (grad_output.defined()) {
-    SINTER_CHECK(grad_output.shape() == root.shape() && grad_output.dtype() == root.dtype(), shape,
-        cat("backward: the gradient does not fit the root: ",
-            describe({{"gradient", &grad_output}, {"root", &root}})));
+    check_fits("gradient", grad_output, "root", root);
   } else {
     const int64_t rows = options.rows > 0 ? options.rows : root.numel();
     grad_output =

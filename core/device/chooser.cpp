@@ -31,10 +31,8 @@ bool capturing() { return false; }
 #endif
 
 // Runs it, so that its kernels are loaded and its plans made, which a capture may not do, and
-// counts them if they are limited. False: it does not run, or takes too many. `lacks_memory` is set
-// if it does not run for want of that.
-bool starts(Candidate& c, Device::Type device, const std::function<void()>& run,
-    bool* lacks_memory = nullptr) {
+// counts them if they are limited. False: it does not run, or takes too many.
+bool starts(Candidate& c, Device::Type device, const std::function<void()>& run) {
   const bool counts = c.most_launches > 0;
   if (c.fails.empty() && (!counts || c.launches < 0)) {
     const auto error = failure_of(device, [&] {
@@ -46,7 +44,7 @@ bool starts(Candidate& c, Device::Type device, const std::function<void()>& run,
       c.launches = int(builder.count());
     });
     if (error) c.fails = error->message();
-    if (error && lacks_memory) *lacks_memory |= error->kind() == Error::Kind::memory;
+    c.lacks_memory = error && error->kind() == Error::Kind::memory;
   }
   return c.fails.empty() && (!counts || c.launches <= c.most_launches);
 }
@@ -60,12 +58,11 @@ constexpr double kEnoughUs = 3e5;
 // Times of the candidates that run, if they are two or more. Rounds go to and fro, A B B A, so that
 // a slow moment of the machine hits all alike. The first run of each warms up.
 std::vector<std::vector<double>> time_all(
-    Choice& choice, Device::Type device, const RunCandidate& run, bool& lacks_memory) {
+    Choice& choice, Device::Type device, const RunCandidate& run) {
   std::vector<std::vector<double>> us(choice.candidates.size());
   std::vector<size_t> running;
   for (size_t i = 0; i < us.size(); ++i) {
-    const auto start = [&] { run(i); };
-    if (starts(choice.candidates[i], device, start, &lacks_memory)) running.push_back(i);
+    if (starts(choice.candidates[i], device, [&] { run(i); })) running.push_back(i);
   }
   if (running.size() == 1) choice.chosen = int(running[0]);
   if (running.size() < 2) {
@@ -223,9 +220,7 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
     cuda::synchronize();  // what has failed before is no candidate's failure
   }
   std::vector<std::vector<double>> us(choice.candidates.size());
-  bool lacks_memory = false;  // what another program leaves of it is no reason for good
-  const auto error =
-      failure_of(device, [&] { us = time_all(choice, device, begin(), lacks_memory); });
+  const auto error = failure_of(device, [&] { us = time_all(choice, device, begin()); });
   if (error) choice.note = cat("not measured: ", error->message());
   for (size_t i = 0; i < us.size(); ++i) choice.candidates[i].us = median(us[i]);
   const auto has_time = [](const Candidate& c) { return c.us > 0; };
@@ -236,7 +231,8 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
     return;
   }
   choice.chosen = winner;
-  if (!question.empty() && !lacks_memory) keep_choice(question, answer_of(choice));
+  if (!question.empty() && std::ranges::none_of(choice.candidates, &Candidate::lacks_memory))
+    keep_choice(question, answer_of(choice));
 }
 
 bool run_chosen(Choice& choice, const char* library_kernel,

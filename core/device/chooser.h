@@ -52,6 +52,7 @@ struct Candidate {
   int launches = -1;          // -1: not counted
   double us = 0;              // 0: not timed
   std::string fails = {};     // why it does not run here
+  bool lacks_memory = false;  // that is why; what another program leaves of it may be more later
 };
 
 struct Choice {

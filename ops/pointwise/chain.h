@@ -94,8 +94,13 @@ template <class Op, bool Backward, class V, class... X> SINTER_FN V step_value(V
   }
 }
 
-// f<Op, Backward>() for a number of chain_op_number(): the place in pointwise::List times two, + 1
-// for the backward.
+// The op's one number, or 0.
+template <class Op> double step_param(const Op& op) {
+  if constexpr (pointwise::kHasNumber<Op>) return op.*Op::number();
+  return 0;
+}
+// The number of chain_op_number(), and f<Op, Backward>() for it.
+template <class Op, bool kBack> constexpr int kStepNumber = 2 * int(pointwise::kPlace<Op>) + kBack;
 template <class F> SINTER_FN void visit_step(int op, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     static_cast<void>(
@@ -111,7 +116,7 @@ template <class F> SINTER_FN void visit_step(int op, F&& f) {
 namespace chain_detail {
 
 template <class Op, bool Backward = false> constexpr ChainProgram::Step step(auto... in) {
-  return {int16_t(2 * pointwise::kPlace<Op> + Backward), {int8_t(in)...}, 0};
+  return {int16_t(kStepNumber<Op, Backward>), {int8_t(in)...}, 0};
 }
 template <size_t S, size_t R>
 constexpr ChainProgram program(
@@ -257,10 +262,7 @@ template <class Op, bool Backward> ChainStep chain_step(const OpDef& op) {
         .f32 = chain_detail::run_step<Op, Backward, kArity, float>,
         .f64 = chain_detail::run_step<Op, Backward, kArity, double>,
         .attrs = [](double param) { return Attrs(pointwise::op_with_number<Op>(param)); },
-        .param = [](const Attrs& attrs) -> double {
-          if constexpr (pointwise::kHasNumber<Op>) return attrs.as<Op>().*Op::number();
-          return 0;
-        }};
+        .param = [](const Attrs& attrs) { return step_param(attrs.as<Op>()); }};
   }
 }
 

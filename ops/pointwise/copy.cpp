@@ -84,10 +84,9 @@ Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }
 Tensor cast(const Tensor& x, DType dtype) { return apply1(kCastOp, {x}, CastAttrs{dtype}); }
 void accumulate(const Tensor& into, const Tensor& value) {
   // Elements of `into` that stand for others of it are read before the first is written.
-  const bool same_memory = into.defined() && value.defined() && into.storage() == value.storage();
-  const bool in_place =
-      same_memory && into.offset() == value.offset() && into.strides() == value.strides();
-  apply(kAccumulateOp, {into, same_memory && !in_place ? copy(value) : value});
+  const bool shifted = into.defined() && value.defined() && into.storage() == value.storage() &&
+                       (into.offset() != value.offset() || into.strides() != value.strides());
+  apply(kAccumulateOp, {into, shifted ? copy(value) : value});
 }
 Tensor contiguous(const Tensor& x) {
   check_defined("contiguous", "x", x);

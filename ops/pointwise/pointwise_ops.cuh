@@ -31,6 +31,9 @@ template <class Op, class T> struct Backward {
   }
 };
 
+template <class Op, bool kBackward, class T>
+using StepOf = std::conditional_t<kBackward, Backward<Op, T>, Forward<Op, T>>;
+
 // The operands of any op of the list. The condition, if there is one, is in[condition_at].
 inline constexpr int kListedInputs = 4;
 template <class T> struct ListedOperands {
@@ -57,48 +60,47 @@ listed_strided(int step, compute_t<T> number, int64_t n, const Walk<kListedInput
         {read(0, at.v[0]), read(1, at.v[1]), read(2, at.v[2]), read(3, at.v[3])}};
     visit_step(step, [&]<class Op, bool kBackward>() {
       const auto op = pointwise::op_with_number<Op>(number);
-      using Typed = std::remove_const_t<decltype(op)>;
-      using F = std::conditional_t<kBackward, Backward<Typed, T>, Forward<Typed, T>>;
+      const StepOf<std::remove_const_t<decltype(op)>, kBackward, T> f{op};
       constexpr int kInputs = kBackward ? 1 + pointwise::kSavedValues<Op> : Op::arity;
       [&]<size_t... I>(std::index_sequence<I...>) {
-        put_one(F{op}, i, operands.y, operands.z, x[I]...);
+        put_one(f, i, operands.y, operands.z, x[I]...);
       }(std::make_index_sequence<kInputs>());
     });
   }
 }
+template <class T>
+void launch_listed(const Call& call, const LoopPlan& plan, int step, double number) {
+  ListedOperands<T> operands{.y = out<T>(call.out[0])};
+  if (call.out.size() > 1) operands.z = out<T>(call.out[1]);
+  for (int k = 0; k < static_cast<int>(call.in.size()); ++k) {
+    if (call.in[k].dtype() == DType::u8) {
+      operands.condition = in<uint8_t>(call.in[k]);
+      operands.condition_at = k;
+    } else {
+      operands.in[k] = in<T>(call.in[k]);
+    }
+  }
+  const int64_t n = call.out[0].numel();
+  launch<listed_strided<T>>(item_grid(n), kItemBlock, 0, step, static_cast<compute_t<T>>(number), n,
+      Walk<kListedInputs>(plan), operands);
+}
 
 template <class Op, bool kBackward, class T> void pointwise_as(const Call& call) {
-  const auto op = pointwise::with_number<compute_t<T>>(call.as<Op>());
-  using Typed = std::remove_const_t<decltype(op)>;
-  using F = std::conditional_t<kBackward, Backward<Typed, T>, Forward<Typed, T>>;
-  const Tensor second = F::kOutputs == 2 ? call.out[1] : Tensor();
+  const Op& attrs = call.as<Op>();
+  const auto op = pointwise::with_number<compute_t<T>>(attrs);
+  const StepOf<std::remove_const_t<decltype(op)>, kBackward, T> f{op};
+  const Tensor second = f.kOutputs == 2 ? call.out[1] : Tensor();
   const auto strided = [&](const LoopPlan& plan) {
-    ListedOperands<T> operands{.y = out<T>(call.out[0]), .z = out<T>(second)};
-    if (Op::has_condition) operands.condition_at = kBackward;
-    for (int k = 0; k < static_cast<int>(call.in.size()); ++k) {
-      if (k == operands.condition_at) {
-        operands.condition = in<uint8_t>(call.in[k]);
-      } else {
-        operands.in[k] = in<T>(call.in[k]);
-      }
-    }
-    compute_t<T> number = 0;
-    if constexpr (pointwise::kHasNumber<Op>) {
-      constexpr auto member = Typed::number();
-      number = op.*member;
-    }
-    launch<listed_strided<T>>(item_grid(call.out[0].numel()), kItemBlock, 0,
-        static_cast<int>(2 * pointwise::kPlace<Op> + kBackward), number, call.out[0].numel(),
-        Walk<kListedInputs>(plan), operands);
+    launch_listed<T>(call, plan, kStepNumber<Op, kBackward>, step_param(attrs));
   };
   constexpr int kRead = kBackward ? pointwise::kSavedValues<Op> : Op::arity;  // beside dy
   [&]<size_t... I>(std::index_sequence<I...>) {
     if constexpr (kBackward) {
       launch_pointwise<T, T, pointwise::Element<Op, T, I>...>(
-          F{op}, call.out[0], second, {&call.in[0], &call.in[1 + I]...}, strided);
+          f, call.out[0], second, {&call.in[0], &call.in[1 + I]...}, strided);
     } else {
       launch_pointwise<T, pointwise::Element<Op, T, I>...>(
-          F{op}, call.out[0], second, {&call.in[I]...}, strided);
+          f, call.out[0], second, {&call.in[I]...}, strided);
     }
   }(std::make_index_sequence<kRead>());
 }

@@ -157,7 +157,6 @@ TEST(GemmPlans, OnePlanPerQuestion) {
   EXPECT_EQ(log.launches().size(), 7u);
 }
 
-// One that fails when it is run is none: the next is taken, or the caller's own kernel.
 // How much shared memory a block may have is asked at each launch of an own product, so it is one
 // question.
 TEST(GemmPlans, AnOwnProductAsksTheCardNoMoreThanItNeeds) {
@@ -171,6 +170,7 @@ TEST(GemmPlans, AnOwnProductAsksTheCardNoMoreThanItNeeds) {
   EXPECT_LE(recorder.count("cudaDeviceGetAttribute"), 3);
 }
 
+// One that fails when it is run is none: the next is taken, or the caller's own kernel.
 TEST(GemmPlans, AProposalThatFailsIsLeftOut) {
   for (const auto choice : {ChoiceRule::model, ChoiceRule::measured}) {
     set_choice_rule(choice);
