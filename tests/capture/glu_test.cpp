@@ -201,9 +201,12 @@ TEST_P(GluParity, ValuesAndGradientsEqualEager) {
           } else {
             EXPECT_TRUE(test::close(got[r], want[r], {.of_largest = bound(dtype)}));
           }
-          if (dtype == DType::f32) {  // no less accurate than eager
+          if (dtype == DType::f32) {
+            // No less accurate than eager. The distances that two sets of n independent errors make
+            // differ by chance, by a share with the deviation 1 / sqrt(n).
+            const double chance = 4 / std::sqrt(double(got[r].numel()));
             EXPECT_TRUE(test::near(got[r], truth[r],
-                1.25 * test::distance(want[r], truth[r]) + u * test::norm(truth[r])));
+                (1.25 + chance) * test::distance(want[r], truth[r]) + u * test::norm(truth[r])));
           }
         }
       }
