@@ -51,13 +51,15 @@ class Scratch {
   // So many random numbers, drawn once, over and over: drawing takes longer than measuring, and so
   // does bringing all of them from the host.
   static constexpr size_t kRandom = 1 << 18;
+  // No lambda: that would be constexpr, and g++ takes half a minute before it gives up on it.
+  template <class T> static std::vector<T> drawn() {
+    std::vector<T> values(kRandom);
+    for (size_t i = 0; i < kRandom; ++i)
+      values[i] = T(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);
+    return values;
+  }
   template <class T> static void fill(const Storage& storage) {
-    static const std::vector<T> values = [] {
-      std::vector<T> drawn(kRandom);
-      for (size_t i = 0; i < kRandom; ++i)
-        drawn[i] = T(uniform_from_bits(philox_word(7, 0, i)) - 0.5f);
-      return drawn;
-    }();
+    static const std::vector<T> values = drawn<T>();
     const size_t all = storage.bytes() / sizeof(T);
     T* const to = static_cast<T*>(storage.data());
     copy_to_device(to, storage.device(), values.data(), std::min(all, kRandom) * sizeof(T));
