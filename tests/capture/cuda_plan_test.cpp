@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <sstream>
 
 #include "capture/explain.h"
 #include "ops/shape/gather_batch.h"
@@ -45,7 +46,7 @@ double two_us_each(const Names& nodes) { return 2 * double(nodes.size()); }
 
 // Records and captures a step of an MLP in many groups (its layers but the last do not fit into a
 // row_chain), on a card whose graphs take what `us_of_step` says of whole steps (less than 0: they
-// fail), 2 us a node elsewhere.
+// fail), and `us_of_group` of others.
 struct Planned {
   std::string text;  // explain()
   Names nodes;       // of the graph that is replayed
@@ -53,10 +54,11 @@ struct Planned {
   bool measured = false;
 };
 using StepUs = std::function<double(const Names& nodes)>;
-Planned plan(const StepUs& us_of_step, bool keeps = false, const char* rules = "all") {
+Planned plan(const StepUs& us_of_step, bool keeps = false, const char* rules = "all",
+    const StepUs& us_of_group = two_us_each) {
   cuda::FakeToolkit recorder;
   recorder.set({.clock = [&](const Names& nodes) {
-    return std::llround(1e3 * (is_step(nodes) ? us_of_step(nodes) : two_us_each(nodes)));
+    return std::llround(1e3 * (is_step(nodes) ? us_of_step(nodes) : us_of_group(nodes)));
   }});
   if (keeps) set_keep_choices(true);
   Training training({.sizes = {16, 600, 600, 10}, .device = kCuda});
@@ -157,6 +159,26 @@ TEST(CudaPlan, TakesLessThanASecondOfTheCard) {
   const Planned long_step = plan([](const Names&) { return 9000.; });
   EXPECT_LT(long_step.captured_ns, 2'000'000'000);
   test::expect_facts(long_step.text, {"whole step not tried, to save time"});
+}
+
+// There is time for two of the five groups. That of the updates, the last by name, has times of 7
+// and 11 us; of the others each takes half of its parts, or less.
+TEST(CudaPlan, TheNearestGroupIsTriedFirst) {
+  const Planned planned = plan([](const Names&) { return 9000.; }, false, "all",
+      [](const Names& nodes) {
+        return two_us_each(nodes) + 5 * double(count(nodes, "weight_grad_update"));
+      });
+  std::istringstream lines(planned.text);
+  int tried = 0, left = 0, nearest = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const bool measured = line.find("whole step measured") != line.npos;
+    tried += measured;
+    left += line.find("whole step not tried") != line.npos;
+    nearest += measured && line.find(" weight_grad_update  <-") != line.npos;
+  }
+  EXPECT_EQ(tried, 2) << planned.text;
+  EXPECT_EQ(left, 3) << planned.text;
+  EXPECT_EQ(nearest, 1) << planned.text;
 }
 
 // On a card that has little memory left: where the step fits, it is captured, however little is
