@@ -88,14 +88,6 @@ SINTER_DEVICE_FN int64_t index_of(const At& at) {
 #endif
 }
 
-SINTER_DEVICE_FN void count([[maybe_unused]] simt::Access access,
-    [[maybe_unused]] const void* address, [[maybe_unused]] size_t bytes,
-    [[maybe_unused]] const At& at) {
-#if defined(SINTER_COUNT_ACCESSES)
-  simt::count_device(access, address, bytes, at.where);
-#endif
-}
-
 template <class T, int N>
 [[noreturn]] void fail_poison_in(const char* what, const Vec<T, N>& v, int64_t first) {
   int k = 0;
@@ -111,7 +103,8 @@ template <class T, bool kReads, bool kWrites> class Operand {
 
  public:
   Operand() = default;
-  Operand(Stored* data, int64_t n) : data_(data), n_(n) {}
+  // Which counts goes the way of what is out of bounds: others do not wait for it.
+  Operand(Stored* data, int64_t n) : data_(data), n_(simt::counts_sectors ? ~n : n) {}
   SINTER_DEVICE_FN explicit operator bool() const { return data_ != nullptr; }
   SINTER_DEVICE_FN Stored* data() const { return data_; }
 
@@ -130,8 +123,7 @@ template <class T, bool kReads, bool kWrites> class Operand {
     requires kReads
   {
     const int64_t i = detail::index_of(at);
-    check_vec<N>("read", i);
-    detail::count(simt::Access::read, data_ + i, sizeof(T) * N, at);
+    check_vec<N>(simt::Access::read, "read", at);
     Vec<T, N> v;
     for (int k = 0; k < N; ++k) v.v[k] = data_[i + k];
     if (detail::any_poison<T, N>(v.v)) detail::fail_poison_in("device memory", v, i);
@@ -142,23 +134,26 @@ template <class T, bool kReads, bool kWrites> class Operand {
     requires kWrites
   {
     const int64_t i = detail::index_of(at);
-    check_vec<N>("write", i);
-    detail::count(simt::Access::write, data_ + i, sizeof(T) * N, at);
+    check_vec<N>(simt::Access::write, "write", at);
     const Vec<T, N> kept = detail::stored(v);
     for (int k = 0; k < N; ++k) data_[i + k] = kept.v[k];
   }
   // The checked address of the 16 bytes from element i.
   SINTER_DEVICE_FN const T* vec_address(const At& at) const {
-    check_vec<kVec<T>>("cp_async16", detail::index_of(at));
-    detail::count(simt::Access::read, data_ + detail::index_of(at), 16, at);
+    check_vec<kVec<T>>(simt::Access::read, "cp_async16", at);
     return data_ + detail::index_of(at);
   }
 
  private:
-  template <int N> SINTER_DEVICE_FN void check_vec(const char* what, int64_t i) const {
-    if (i < 0 || i + N > n_) simt::fail_bounds(what, i < 0 ? i : i + N - 1, n_);
+  template <int N>
+  SINTER_DEVICE_FN void check_vec(simt::Access access, const char* what, const At& at) const {
+    const int64_t i = detail::index_of(at);
+    if (i < 0 || i + N > n_) simt::count_or_fail(access, what, {i, N, n_, data_, sizeof(T)});
     if (reinterpret_cast<uintptr_t>(data_ + i) % (sizeof(T) * N))
       simt::fail_alignment(what, i, sizeof(T) * N);
+#if defined(SINTER_COUNT_ACCESSES)
+    simt::count_device(access, data_ + i, sizeof(T) * N, at.where);
+#endif
   }
   Stored* data_ = nullptr;
   int64_t n_ = 0;

@@ -219,6 +219,8 @@ CountOnly::CountOnly() {
   count_only = true;
 }
 CountOnly::~CountOnly() { count_only = false; }
+CountSectors::CountSectors() { counts_sectors = true; }
+CountSectors::~CountSectors() { counts_sectors = false; }
 void synchronize() { queue().run(); }
 void set_schedule(Schedule schedule) { queue().set_schedule(schedule); }
 int multiprocessors() { return queue().multiprocessors(); }

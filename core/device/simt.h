@@ -9,6 +9,7 @@
 // callers).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,7 +45,8 @@ Allocator& allocator();
 // A NaN whose bits are all set, which would read as never written, is stored with this first byte.
 inline constexpr unsigned char kOtherNan = 0xfe;
 
-// What the kernels did, for tests. Those of on_simt_counted fill the memory part too.
+// What the kernels did, for tests. Those of on_simt_counted fill the memory part too, all others
+// its bytes and sectors while a CountSectors lives.
 struct Counters {
   int64_t blocks = 0, threads = 0;
   int64_t barriers = 0;                         // times that a block met
@@ -60,6 +62,14 @@ struct Counters {
 };
 // Counts from here on to the next call; synchronizes first.
 Counters take_counters();
+
+// REQUIRES: nothing is launched while it begins or ends.
+struct CountSectors {
+  CountSectors();
+  ~CountSectors();
+  CountSectors(const CountSectors&) = delete;
+  CountSectors& operator=(const CountSectors&) = delete;
+};
 
 // The emulator without its arithmetic: while one of these lives, launches are counted, logged and
 // told to profilers, but not run. For their numbers and shapes at sizes that would take hours.
@@ -85,6 +95,8 @@ struct Thread {
   size_t shared_bytes = 0;
 };
 inline constinit thread_local Thread* current = nullptr;
+// Does a CountSectors live?
+inline constinit std::atomic<bool> counts_sectors = false;
 
 // Where threads meet.
 enum class Operation : uint8_t {
@@ -127,6 +139,15 @@ enum class Access : uint8_t { read, write };
 // Accesses are grouped to warp-wide ones by warp, place in the source and visit number.
 void count_device(Access access, const void* address, size_t bytes, const Where& where);
 void count_shared(const void* address, size_t bytes, const Where& where);
+
+// Elements i .. i + count of the n from `data`, `bytes` each, where n has room for none of them: an
+// Error, unless n is the complement of a number that has, by which an operand asks to be counted.
+struct Elements {
+  int64_t i, count, n;
+  const void* data;
+  size_t bytes;
+};
+void count_or_fail(Access access, const char* what, const Elements& elements);
 
 // An Error about the running thread; its kernel, block and index are put before the message.
 [[noreturn]] void fail_bounds(const char* what, int64_t index, int64_t count);

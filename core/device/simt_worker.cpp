@@ -344,6 +344,12 @@ void count_shared(const void* address, size_t bytes, const Where& where) {
   FiberThread& me = running();
   me.worker->counts.access(Space::shared, me.view, address, bytes, where);
 }
+void count_or_fail(Access access, const char* what, const Elements& e) {
+  const int64_t n = e.n < 0 ? ~e.n : e.n;
+  if (e.i < 0 || e.i + e.count > n) fail_bounds(what, e.i < 0 ? e.i : e.i + e.count - 1, n);
+  count_device(access, static_cast<const std::byte*>(e.data) + size_t(e.i) * e.bytes,
+      size_t(e.count) * e.bytes, {});
+}
 
 void fail(std::string_view message) { throw Error(Error::Kind::state, std::string(message)); }
 void fail_bounds(const char* what, int64_t index, int64_t count) {

@@ -1,25 +1,12 @@
-// What the fused kernels do to memory: compiled once more with counters, the distinct sectors of 32
-// bytes that they read and write are the bytes of OpDef::cost, where rows fill whole sectors.
-#define SINTER_COUNT_ACCESSES
+// What the fused kernels do to memory: the distinct sectors of 32 bytes that they read and write
+// are the bytes of OpDef::cost, where rows fill whole sectors.
 #include <gtest/gtest.h>
 
-#include "ops/fused/gated_linear.cu"
-#include "ops/fused/pointwise_chain.cu"
-#include "ops/fused/row_chain.cu"
-#include "ops/fused/softmax_xent.cu"
-#include "ops/fused/weight_grad_update.cu"
-#include "ops/optim/update.cu"
-#include "ops/product/linear.cu"
-#include "ops/rows/clip.cu"
+#include "ops/fused/fused.h"
+#include "tests/ops/device_samples.h"
 
-// After linear, whose kernels merge_linear runs; and what it needs of the convolutions.
-#include "ops/fused/conv_act.cu"
-#include "ops/fused/product_chain.cu"
-
-namespace sinter::on_simt_counted {
+namespace sinter {
 namespace {
-
-constexpr Device kSimt{Device::Type::simt, 0};
 
 Tensor values(const Shape& shape, DType dtype = DType::f32) {
   return cast(sample_tensor(shape, 1), dtype).to(kSimt);
@@ -29,13 +16,14 @@ Tensor values(const Shape& shape, DType dtype = DType::f32) {
 struct Extra {
   int64_t read = 0, written = 0;
 };
-void expect_cost(const OpDef& op, Kernel kernel, Tensors in, const Attrs& attrs, Extra extra = {}) {
+void expect_cost(const OpDef& op, Tensors in, const Attrs& attrs, Extra extra = {}) {
   Tensors out;
   for (const Tensor& meta : op.results(in, attrs))
     out.push_back(Tensor::empty(meta.shape(), meta.dtype(), kSimt));
   const Cost cost = op.cost(in, out, attrs);
   simt::take_counters();
-  kernel(Call{op, in, out, attrs});
+  const simt::CountSectors counting;
+  launch_op({op, in, out, attrs});
   const simt::Counters counted = simt::take_counters();
   SCOPED_TRACE(cat(op.text(), " ", in[0].describe()));
   EXPECT_EQ(32 * (counted.sectors_read - extra.read), cost.bytes_read);
@@ -50,28 +38,23 @@ TEST(FusedCountsSimt, SectorsAreTheCost) {
                    h = values({b, 256}, type), down = values({64, 256}, type), bias = values({256});
       const Tensor both = values({b, 512}, type), g = slice(both, 1, 0, 256),
                    u = slice(both, 1, 256, 512), u_weight = values({256, 64}, type);
-      expect_cost(kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::relu, false, type});
-      expect_cost(kLinearActOp, linear_act, {x, w, bias}, LinearActAttrs{Act::silu, true, type});
-      expect_cost(kInputGradActOp, input_grad_act, {x, down, h}, InputGradActAttrs{Act::relu});
-      expect_cost(kInputGradActOp, input_grad_act, {x, down, h}, InputGradActAttrs{Act::gelu});
-      expect_cost(kWeightBiasGradOp, weight_bias_grad, {h, x}, {});
-      expect_cost(kMergeLinearOp, merge_linear, {x, w, bias}, LinearAttrs{});
-      expect_cost(kGluOp, glu, {g, u}, GluAttrs{});
-      expect_cost(kGluBackwardOp, glu_backward, {h, g, u}, GluAttrs{Act::silu, true});
-      expect_cost(
-          kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::gelu_tanh, true});
-      expect_cost(
-          kGatedLinearOp, gated_linear, {x, w, u_weight}, GatedLinearAttrs{Act::silu, false});
-      expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u},
-          GluAttrs{Act::gelu_tanh, true});
-      expect_cost(kGatedLinearBackwardOp, gated_linear_backward, {x, down, g, u},
-          GluAttrs{Act::gelu_tanh, false});
+      expect_cost(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, false, type});
+      expect_cost(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::silu, true, type});
+      expect_cost(kInputGradActOp, {x, down, h}, InputGradActAttrs{Act::relu});
+      expect_cost(kInputGradActOp, {x, down, h}, InputGradActAttrs{Act::gelu});
+      expect_cost(kWeightBiasGradOp, {h, x}, {});
+      expect_cost(kMergeLinearOp, {x, w, bias}, LinearAttrs{});
+      expect_cost(kGluOp, {g, u}, GluAttrs{});
+      expect_cost(kGluBackwardOp, {h, g, u}, GluAttrs{Act::silu, true});
+      expect_cost(kGatedLinearOp, {x, w, u_weight}, GatedLinearAttrs{Act::gelu_tanh, true});
+      expect_cost(kGatedLinearOp, {x, w, u_weight}, GatedLinearAttrs{Act::silu, false});
+      expect_cost(kGatedLinearBackwardOp, {x, down, g, u}, GluAttrs{Act::gelu_tanh, true});
+      expect_cost(kGatedLinearBackwardOp, {x, down, g, u}, GluAttrs{Act::gelu_tanh, false});
       for (const char* program : {"3;add(0,1);gelu_tanh(3);mul(4,2);5",
                "3;add(0,1);silu(3);mul(4,2);neg(5);relu(6);scale:2(7);4,8"}) {
         ChainAttrs chain;
         ASSERT_TRUE(parse_value(program, chain.program));
-        expect_cost(kPointwiseChainOp, pointwise_chain,
-            {h, values({256}, type), values({b, 256}, type)}, chain);
+        expect_cost(kPointwiseChainOp, {h, values({256}, type), values({b, 256}, type)}, chain);
       }
     }
   }
@@ -84,12 +67,11 @@ TEST(FusedCountsSimt, SectorsOfRows) {
     const Tensor labels = Tensor::zeros({b}, DType::i32).to(kSimt),
                  seed = broadcast_to(Tensor::full({1}, 1, DType::f32, kSimt), {b});
     const Tensor bias = values({16});
-    expect_cost(kSoftmaxXentOp, softmax_xent, {values({b, 16}), labels, seed}, SoftmaxXentAttrs{},
-        {.read = 1});
+    expect_cost(kSoftmaxXentOp, {values({b, 16}), labels, seed}, SoftmaxXentAttrs{}, {.read = 1});
     for (const DType type : {DType::f32, DType::bf16}) {
       const Tensor h = values({b, 256}, type), w = values({16, 256}, type);
       for (const bool of_act : {false, true})
-        expect_cost(kRowChainOp, row_chain, {h, labels, seed, {}, w, bias},
+        expect_cost(kRowChainOp, {h, labels, seed, {}, w, bias},
             RowChainAttrs{.label_smoothing = 0.1, .input_grad = true, .of_act = of_act},
             {.read = 1});
       const Tensor saved = values({b, 64}, type);
@@ -98,8 +80,8 @@ TEST(FusedCountsSimt, SectorsOfRows) {
       Tensors without = chain;
       without[3] = {};
       for (const RowChainAttrs& attrs : {RowChainAttrs{}, {.input_grad = true, .of_act = true}})
-        expect_cost(kRowChainOp, row_chain, without, attrs, {.read = 1});
-      expect_cost(kRowChainOp, row_chain, chain,
+        expect_cost(kRowChainOp, without, attrs, {.read = 1});
+      expect_cost(kRowChainOp, chain,
           RowChainAttrs{.act = Act::gelu, .input_grad = true, .of_act = true}, {.read = 1});
     }
   }
@@ -127,7 +109,7 @@ TEST(FusedCountsSimt, SectorsOfUpdates) {
       parameters.insert(parameters.end(), {state, none, none});
       const bool adam = attrs.optimizer == Adam;
       const Extra of_state{.read = adam ? 2 : 1};  // its rate, and the bias corrections
-      expect_cost(kMultiTensorUpdateOp, update, parameters, attrs, of_state);
+      expect_cost(kMultiTensorUpdateOp, parameters, attrs, of_state);
       for (const DType type : {DType::f32, DType::bf16}) {
         Tensors layers;
         for (const auto& [outs, ins] : {std::pair<int64_t, int64_t>{80, 64}, {16, 80}}) {
@@ -137,7 +119,7 @@ TEST(FusedCountsSimt, SectorsOfUpdates) {
           }
         }
         layers.insert(layers.end(), {state, none, none});
-        expect_cost(kWeightGradUpdateOp, weight_grad_update, layers, attrs, of_state);
+        expect_cost(kWeightGradUpdateOp, layers, attrs, of_state);
       }
     }
   }
@@ -146,9 +128,9 @@ TEST(FusedCountsSimt, SectorsOfUpdates) {
 // Beside the cost a sum per block, written and read, and the ticket.
 TEST(FusedCountsSimt, ClipNorm) {
   for (const DType type : {DType::f32, DType::bf16})
-    expect_cost(kClipNormOp, clip_norm, {values({80, 64}, type), values({80}, type)},
-        ClipAttrs{0.1}, {.read = 1, .written = 1});
+    expect_cost(kClipNormOp, {values({80, 64}, type), values({80}, type)}, ClipAttrs{0.1},
+        {.read = 1, .written = 1});
 }
 
 }  // namespace
-}  // namespace sinter::on_simt_counted
+}  // namespace sinter

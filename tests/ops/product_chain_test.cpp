@@ -10,12 +10,11 @@
 #include "ops/pointwise/pointwise_op.h"
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
+#include "tests/ops/device_samples.h"
 #include "tests/test_util.h"
 
 namespace sinter {
 namespace {
-
-constexpr Device kSimt{Device::Type::simt, 0};
 
 Tensor quarters(const Shape& shape, uint64_t seed) {
   const Tensor t = Tensor::empty(shape, DType::f32, kCpu);
