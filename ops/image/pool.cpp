@@ -35,26 +35,24 @@ int64_t pooled_size(
       "a smaller kernel, or more padding");
   return (x.size(dim) - (kernel - pad - pad)) / stride + 1;
 }
-Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a) {
-  return {x.size(0), x.size(1), pooled_size(op, x, 2, a.kernel_h, a.stride_h, a.pad_h),
+Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a, bool keeps_place) {
+  const Shape shape{x.size(0), x.size(1), pooled_size(op, x, 2, a.kernel_h, a.stride_h, a.pad_h),
       pooled_size(op, x, 3, a.kernel_w, a.stride_w, a.pad_w)};
-}
-
-void check_place_fits(const char* op, const Tensor& x, const Pool2dAttrs& a) {
-  SINTER_CHECK(a.kernel_h <= 255 && a.kernel_w <= 255 / a.kernel_h, shape,
+  const int64_t most = keeps_place ? 255 : 1 << 24;
+  SINTER_CHECK(a.kernel_h <= most && a.kernel_w <= most / a.kernel_h, shape,
       cat(op, ": the window is too large over ", x.describe(), ": ", a.kernel_h, " x ", a.kernel_w,
-          "; at most 255 elements, for the place of the maximum is a byte"));
+          "; at most ", most, " elements, for ",
+          keeps_place ? "the place of the maximum is a byte" : "f32 counts no further"));
+  return shape;
 }
 
 template <const OpDef& op, class A> Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   const Pool2dAttrs& a = attrs.as<A>();
-  const Shape shape = pooled_shape(op.name.c_str(), x, a);
+  constexpr bool keeps_place = &op == &kMaxPool2dOp;
+  const Shape shape = pooled_shape(op.name.c_str(), x, a, keeps_place);
   Tensors out{Tensor::shape_only(shape, x.dtype(), x.device())};
-  if (&op == &kMaxPool2dOp) {
-    check_place_fits(op.name.c_str(), x, a);
-    out.push_back(Tensor::shape_only(shape, DType::u8, x.device()));
-  }
+  if (keeps_place) out.push_back(Tensor::shape_only(shape, DType::u8, x.device()));
   return out;
 }
 template <const OpDef& op> void check_backward(Operands in, const Attrs& attrs) {
@@ -62,11 +60,10 @@ template <const OpDef& op> void check_backward(Operands in, const Attrs& attrs) 
   const auto& a = attrs.as<Pool2dBackwardAttrs>();
   const Tensor dx =
       Tensor::shape_only({dy.size(0), dy.size(1), a.height, a.width}, dy.dtype(), dy.device());
-  const Shape pooled = pooled_shape(op.name.c_str(), dx, a);
+  const Shape pooled = pooled_shape(op.name.c_str(), dx, a, &op == &kMaxPool2dBackwardOp);
   SINTER_CHECK(dy.shape() == pooled, shape,
       cat(op.text(), ": the gradient does not fit: dy is ", dy.describe(), "; pooling ",
           dx.shape().str(), " gives ", pooled.str()));
-  if (&op == &kMaxPool2dBackwardOp) check_place_fits(op.name.c_str(), dx, a);
 }
 
 int64_t area(const Pool2dAttrs& a) { return a.kernel_h * a.kernel_w; }

@@ -153,6 +153,11 @@ TEST(Pool, AWindowHasAtMost255Elements) {
     max_pool2d(Tensor::zeros({1, 1, 16, 16}), {16, 16, 1, 1});
   });
   EXPECT_EQ(avg_pool2d(Tensor::ones({1, 1, 16, 16}), {16, 16, 1, 1}).item(), 1);
+  for (const int64_t large : {int64_t{1} << 31, INT64_MAX}) {
+    test::expect_error(Error::Kind::shape, {"the window is too large", "at most 16777216"}, [&] {
+      avg_pool2d(Tensor::zeros({1, 1, 1, 1}), {1, large, 1, 1, 0, large / 2});
+    });
+  }
 }
 
 }  // namespace
