@@ -283,7 +283,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   Tensors grads(slots_.size());
   grads[root_slot] = grad_output;
   grad_output = {};
-  const auto finish = [&](int64_t slot) { this->finish(slots_[slot], grads[slot]); };
+  const auto complete = [&](int64_t slot) { finish(slots_[slot], grads[slot]); };
   for (size_t i = nodes_.size(); i-- > 0;) {
     Node& node = nodes_[i];
     const auto has_gradient = [&](const Mark& m) { return m.slot >= 0 && grads[m.slot].defined(); };
@@ -293,7 +293,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     for (size_t o = 0; o < outs.size(); ++o) {
       const Tensor& out = node.values[node.inputs + o];
       if (has_gradient(outs[o])) {
-        finish(outs[o].slot);
+        complete(outs[o].slot);
         out_grads[o] = std::exchange(grads[outs[o].slot], {});
       } else if (outs[o].slot >= 0) {
         out_grads[o] = filled_with(0, out.shape(), out.dtype(), out.device());
@@ -319,11 +319,11 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     for (const auto [slot, version] : node.in_marks()) {
       const bool leaf = slot >= 0 && slots_[slot].keep.defined() &&
                         slots_[slot].keep.autograd().leaf && grads[slot].defined();
-      if (leaf && last_to_add[slot] == i) finish(slot);
+      if (leaf && last_to_add[slot] == i) complete(slot);
     }
   }
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (grads[slot].defined() && slots_[slot].keep.defined()) finish(int64_t(slot));
+    if (grads[slot].defined() && slots_[slot].keep.defined()) complete(int64_t(slot));
   }
 }
 
