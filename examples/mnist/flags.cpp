@@ -168,7 +168,7 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
                "share of activations zeroed in training; 0 none"),
       "model", models_with("dropout"))
       .standard = "0, cnn 0.25 and 0.5, cnn3 0.4";
-  flags.number("classes", model.classes, 2, 1'000'000, "labels are 0..N-1");
+  flags.number("classes", model.classes, 2, 4096, "labels are 0..N-1");
   flags.choice("dtype", model.dtype, {"f32", "tf32", "bf16"},
       "bf16: activations and copies of the weights; tf32: cuda and simt only",
       {{"float32", "f32"}, {"fp32", "f32"}, {"float", "f32"}, {"bfloat16", "bf16"}});
