@@ -95,6 +95,15 @@ std::string line_of(std::vector<std::string> parts) {
   return join(parts, "   ") + "\n";
 }
 
+// The rows that fetch the batch, which is no part of the step.
+std::string fetched_part(const Profile& p) {
+  std::vector<std::string> names;
+  for (const Row& row : p.rows) {
+    if (row.kind == ScopeKind::data && row.in_table()) names.push_back(row.name);
+  }
+  return names.empty() ? "" : "all without " + join(names, ", ");
+}
+
 std::string cpu_lines(const Profile& p, const Row& ops) {
   // Of a typical step, as the rows above.
   const int64_t others = ops.self_ns - p.ops_ns;
@@ -104,7 +113,8 @@ std::string cpu_lines(const Profile& p, const Row& ops) {
                       in_ops, step - in_ops, step, ok_word(p)),
       others != 0 ? "other threads " + us1(p, others) + "us" : "", clean_part(p),
       fmt::format("{}  launches {}  allocs {}", work(p, ops), range_of(p, &StepSample::launches),
-          range_of(p, &StepSample::allocs))});
+          range_of(p, &StepSample::allocs)),
+      fetched_part(p)});
 }
 
 std::string launched_part(const Profile& p) {
@@ -141,7 +151,7 @@ std::string device_lines(const Profile& p, const Row& ops) {
                      launched_part(p), "memcpy " + range_of(p, &StepSample::copies),
                      "allocs " + range_of(p, &StepSample::allocs),
                      axis >= 0 ? fmt::format("axis +-{:.1f}us", double(axis) / 1e3) : "",
-                     sm_clock(p), work(p, ops)});
+                     sm_clock(p), work(p, ops), fetched_part(p)});
 }
 
 std::string verdict_line(const Profile& p) {
