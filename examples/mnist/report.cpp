@@ -96,8 +96,10 @@ void StepProfile::report() {
   if (!report_) return;
   const capture::Captured* captured =
       run_.trainer->captured_step() ? run_.trainer->captured_step()->captured() : nullptr;
-  if (captured) report_->candidates.emplace();  // what can be fused, is
-  if (captured && report_->replayed) report_->name_nodes(measure::describe_nodes(*captured));
+  if (captured) {
+    report_->candidates.emplace();  // what can be fused, is
+    report_->name_nodes(measure::describe_nodes(*captured));
+  }
   if (!run_.ranks.first()) return report_ranks();
   const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
