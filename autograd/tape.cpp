@@ -12,8 +12,7 @@ namespace sinter {
 namespace {
 
 Tensor saved_copy(const Tensor& t, bool whole) {
-  if (!t.defined() || whole) return t;
-  return Tensor::shape_only(t.shape(), t.dtype(), t.device());
+  return !t.defined() || whole ? t : Tensor::shape_only(t.shape(), t.dtype(), t.device());
 }
 
 uint64_t version_of(const Tensor& t) { return t.defined() ? t.storage()->version() : 0; }
@@ -225,7 +224,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   SINTER_CHECK(root.defined() && root.requires_grad(), state,
       cat("backward: nothing to differentiate: the root, ", root.describe(),
           ", does not depend on a tensor that requires grad"),
-      "set_requires_grad(true) on the parameters, outside NoGrad");
+      "set_requires_grad(true) on the parameters, outside NoGrad; ops on the way need a backward");
   const int64_t root_slot = slot_of(root);
   SINTER_CHECK(root_slot >= 0 || root.autograd().leaf, state,
       "backward: this tensor's tape was already used", used_hint());

@@ -39,8 +39,7 @@ std::vector<Rule>& rule_table() {
     const std::vector<Rule> with_code = rules_with_code();
     std::vector<Rule> all;
     for (const OpDef* op : fused_ops()) {
-      const auto found =
-          std::ranges::find_if(with_code, [op](const Rule& rule) { return rule.op == op; });
+      const auto found = std::ranges::find(with_code, op, &Rule::op);
       all.push_back(found == with_code.end() ? Rule{op} : *found);
     }
     return all;
@@ -53,7 +52,9 @@ std::vector<Rule>& rule_table() {
 std::span<const Rule> rules() { return rule_table(); }
 
 void add_rule(const OpDef& op) {
-  SINTER_ASSERT(op.reference && op.forms, op.text(), " has no reference or no forms");
+  SINTER_CHECK(op.reference && op.forms && op.infer && op.cost, usage,
+      cat("rules: no fused op: ", op.text(), "; it wants .reference, .forms, .infer and .cost"),
+      "infer_of and cost_of_reference make the last two: examples/11_own_fusion.cpp");
   for (const Rule& rule : rules())
     SINTER_CHECK(rule.op->text() != op.text(), usage,
         cat("rules: two rules of one name: ", op.text(), "; each op has one"));

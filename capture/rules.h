@@ -30,9 +30,10 @@ struct Rule {
 };
 
 std::span<const Rule> rules();
-// Adds a row, before all others, for a fused op of the program's own: one with a reference, forms
-// and a kernel (examples/11_own_fusion.cpp). The op must live as long as the program. Call it
-// before the first Step is made; not thread-safe. Throws usage for a name that a rule has already.
+// Adds a row, before all others, for a fused op of the program's own (examples/11_own_fusion.cpp),
+// which must live as long as the program. Call it before the first Step is made; not thread-safe.
+// Throws usage for a name that a rule has already, and for an op without reference, forms, infer or
+// cost.
 void add_rule(const OpDef& op);
 
 // Which rules are on: `all`, `none`, or a list read from left to right: NAME adds, -NAME removes,

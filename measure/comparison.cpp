@@ -57,7 +57,7 @@ profiler::Report profiled_round(const Comparison& comparison, bool is_fused,
     session.step();
   }
   profiler::Report report = session.finish();
-  if (captured && report.replayed) report.nodes = describe_nodes(*captured);
+  if (captured) report.nodes = describe_nodes(*captured);
   return report;
 }
 

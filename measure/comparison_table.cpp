@@ -21,9 +21,9 @@ std::string with_count(const std::string& name, size_t n) {
   return n > 1 ? fmt::format("{} x{}", name, n) : name;
 }
 
-// "linear x2, relu x2", in the order of first sight; several kinds of backward ops last, as one:
-// "log_softmax, nll, 2 backwards".
-std::string counted(const std::vector<std::string>& names) {
+// "linear x2, relu x2", in the order of first sight; for a table several kinds of backward ops
+// last, as one: "log_softmax, nll, 2 backwards".
+std::string counted(const std::vector<std::string>& names, bool for_table = true) {
   std::vector<std::pair<std::string, size_t>> counts;
   for (const std::string& name : names) {
     auto it = std::ranges::find_if(counts, [&](const auto& c) { return c.first == name; });
@@ -36,7 +36,7 @@ std::string counted(const std::vector<std::string>& names) {
     ++kinds;
     backwards += n;
   }
-  if (kinds > 1) {
+  if (for_table && kinds > 1) {
     std::erase_if(counts, [](const auto& c) { return c.first.ends_with("_backward"); });
     counts.emplace_back(fmt::format("{} backwards", backwards), 1);
   }
@@ -51,9 +51,10 @@ std::vector<std::string> names_of(const Graph& recorded, const std::vector<int>&
   return names;
 }
 
-// "linear + relu" where there are two kinds, else as counted().
+// "linear + relu" where there are two kinds, else as counted(), with each op by its name: by these
+// mnist diff pairs the rows of two runs.
 std::string made_of(const std::vector<std::string>& names) {
-  std::string text = counted(names);
+  std::string text = counted(names, false);
   if (const size_t at = text.find(", "); std::ranges::count(text, ',') == 1)
     text.replace(at, 2, " + ");
   return text;

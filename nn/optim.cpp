@@ -23,7 +23,8 @@ void check_option(
 Optimizer::Optimizer(
     NamedTensors params, const char* class_name, double lr, const UpdateAttrs& attrs)
     : params_(std::move(params)), row_(optimizer_row(attrs.optimizer)), attrs_(attrs) {
-  SINTER_CHECK(!params_.empty(), usage, "optimizer: no parameters given: the list has 0");
+  SINTER_CHECK(!params_.empty(), usage, "optimizer: no parameters given: the list has 0",
+      "a module registers its own by add() and add_parameter()");
   for (auto item = params_.begin(); item != params_.end(); ++item) {
     const auto& [name, param] = *item;
     SINTER_CHECK(param.requires_grad(), usage,
@@ -111,10 +112,8 @@ UpdateGroup Optimizer::operands(size_t i) const {
   const size_t states = row_.used_states(attrs_);
   const auto slot = [&](size_t k) { return k < states ? slots_[k].tensors[i] : Tensor(); };
   return {.param = params_[i].tensor,
-      .grad = {},
       .state1 = slot(0),
       .state2 = slot(1),
-      .bf16_copy = {},
       .skipped = row_.counts_steps ? slots_.back().tensors[i] : Tensor()};
 }
 

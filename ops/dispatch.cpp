@@ -76,9 +76,8 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     const bool meta = check_inputs(op, in) || !context.launches;  // nothing is computed then
     for (size_t i = 0; i < in.size(); ++i) {
       if (!in[i].defined() || in[i].is_contiguous()) continue;
-      const bool any_strides =
-          op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
-      if (!any_strides) in[i] = contiguous(in[i]);
+      if (!op.view && !op.takes_strides(i, in.size()) && !op.writes_input(i, in.size()))
+        in[i] = contiguous(in[i]);
     }
     std::optional<profiler::Scope> scope;
     if (!meta) scope.emplace(op.name, profiler::ScopeKind::op);
@@ -87,6 +86,8 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
       out.push_back(op.view(in, attrs));
     } else {
       out = op.results(in, attrs);
+      SINTER_CHECK(op.cost && (op.in_place() || !out.empty()), usage,
+          cat(op.text(), ": its OpDef lacks .cost, or what it gives: .infer or .signature"));
       for (Tensor& t : out) t.allocate(meta);
     }
     if (op.in_place()) {

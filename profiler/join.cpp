@@ -285,6 +285,9 @@ std::string ComparisonTable::text(size_t width) const {
     add_line(total, total.eager.empty() ? total.fused : total.fused + "   " + total.eager, "");
   if (total.eager_launches < 0 && total.fused_launches < 0) grid.drop(launches);
   if (total.eager_bytes < 0 && total.fused_bytes < 0) grid.drop(moved);
+  // Names want some 20 columns. Bytes and launches of the step stand above the table, too.
+  if (width > 0 && width < 80) grid.drop(moved);
+  if (width > 0 && width < 70) grid.drop(launches);
   grid.fit(width);
   return grid.text();
 }

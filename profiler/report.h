@@ -35,8 +35,8 @@ struct MemoryPeak {
   std::string op{};
 };
 
-// A node of a replayed CUDA graph, which has no scope: LaunchRecord::graph_node is its index + 1.
-// From capture::describe_nodes().
+// A node of a replayed step; of a CUDA graph's, which has no scope, LaunchRecord::graph_node is its
+// index + 1. From measure::describe_nodes().
 struct GraphNode {
   std::string name{}, made_of{};  // "linear_act", "linear + relu"
   Role role = Role::none;
@@ -93,7 +93,7 @@ struct StepCalls {
 };
 
 struct Report : Measurement {
-  std::vector<GraphNode> nodes;  // of the replayed graph, see name_nodes()
+  std::vector<GraphNode> nodes;  // of the replayed step, see name_nodes()
   std::vector<Trace> traces;
 
   // by_module: rows of ops begin with at most so many parts of the path of their modules, those of

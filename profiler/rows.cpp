@@ -1,5 +1,6 @@
 // Report::rows(): calls gathered by what they are.
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "core/numbers.h"
@@ -74,6 +75,7 @@ class Gatherer {
         if (row.typical_ns > 0 && row.untimed == 0 && row.cost != Cost{})
           row.roof = ceiling.share(row.cost, row.typical_ns);
       }
+      if (row.kind == ScopeKind::op && row.made_of.empty()) row.made_of = made_of(row.name);
       if (row.kind == ScopeKind::op) row.verdict = row_verdict(row, report_, ceiling, busy);
     }
     for (const auto& [pair, ns] : child_ns_) {
@@ -212,6 +214,17 @@ class Gatherer {
     const int index = index_of(ScopeKind::annotation, phase, "", Role::none);
     out_.rows[index].calls += !goes_on;
     add_device_total(index, launch.device_ns(), report_.step_index(launch.step));
+  }
+
+  // What a fused op that the host launches stands for: by its name, of all nodes that have it.
+  std::string made_of(std::string_view row) const {
+    row = row.substr(row.rfind('/') + 1);  // without modules
+    row = row.substr(0, row.find('('));    // and role
+    std::set<std::string> parts;
+    for (const GraphNode& node : report_.nodes) {
+      if (node.name == row && !node.made_of.empty()) parts.insert(node.made_of);
+    }
+    return join(parts, ", ");
   }
 
   // Copies and fills outside ops, whose time they would be, are rows too.

@@ -48,7 +48,8 @@ void report_json(const Run& run, const Evaluation* test) {
 }  // namespace
 
 void StepProfile::start() {
-  if (run_.flags.mode.profile.formats.empty()) return;
+  // A run that is finished takes no step; --profile may be from its config.
+  if (run_.flags.mode.profile.formats.empty() || run_.at().ended) return;
   const auto [wait, warmup, active, repeat] = run_.flags.mode.window;
   SINTER_CHECK(run_.steps - run_.at().step > wait + warmup, usage,
       cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
@@ -95,8 +96,10 @@ void StepProfile::report() {
   if (!report_) return;
   const capture::Captured* captured =
       run_.trainer->captured_step() ? run_.trainer->captured_step()->captured() : nullptr;
-  if (captured) report_->candidates.emplace();  // what can be fused, is
-  if (captured && report_->replayed) report_->name_nodes(measure::describe_nodes(*captured));
+  if (captured) {
+    report_->candidates.emplace();  // what can be fused, is
+    report_->name_nodes(measure::describe_nodes(*captured));
+  }
   if (!run_.ranks.first()) return report_ranks();
   const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
@@ -142,11 +145,13 @@ void report_capture(Run& run) {
   const capture::Step* step = run.trainer->captured_step();
   if (!step) return;
   const capture::Captured* captured = step->captured();
+  // What Trainer::resume() rehearsed are calls of the captured step, and no steps of the run.
+  const std::string steps = count_of(run.at().step - run.first_step, "step");
   if (!captured) {
     run.out.note("capture",
         "none: the first two steps of each batch shape run eagerly, to be recorded; this run had "
         "{}",
-        count_of(run.at().step, "step"));
+        steps);
     return;
   }
   if (!mode.dump_graph.empty() && run.ranks.first())
@@ -159,8 +164,7 @@ void report_capture(Run& run) {
       "replayed, {} per replay",
       captured->recorded.launches(), captured->executor->launches(), mode.rules,
       count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3),
-      grouped(stats.replays), count_of(stats.calls, "step"),
-      count_of(run.trainer->allocations_per_replay(), "allocation"));
+      grouped(stats.replays), steps, count_of(run.trainer->allocations_per_replay(), "allocation"));
   if (const int64_t kept = measure::kept_unfused(captured->fused); kept > 0) {
     run.out.note("note", "{} of {} run unfused: measured here, fused is no faster{}", kept,
         count_of(int64_t(captured->fused.groups.size()), "group"),

@@ -133,7 +133,7 @@ void Run::note_preset() {
   for (const Flag& flag : all_flags.all()) {
     std::string value = flag.source == Source::preset ? all_flags.value(flag) : flag.standard;
     std::erase(value, '"');
-    if (value == flag.standard) continue;
+    if (value.empty() || value == flag.standard) continue;  // empty: --steps given, no --epochs
     const bool has_blanks = value.find(' ') != value.npos;
     text += fmt::format(" {} {}", flag.shown(), has_blanks ? '"' + value + '"' : value);
   }

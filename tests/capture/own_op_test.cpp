@@ -109,5 +109,30 @@ TEST(OwnRule, NamesAreUnique) {
       [] { add_rule(kSoftmaxXentOp); });
 }
 
+// What is missing is said before anything asks for it.
+TEST(OwnRule, AnIncompleteOneIsRefused) {
+  static const OpDef no_cost{.name = "own_fusion",
+      .infer = [](Operands in, const Attrs&) { return Tensors{in[0]}; },
+      .cpu = [](const Call&) {},
+      .reference = [](Operands in, const Attrs&) { return Tensors{neg(in[0])}; },
+      .forms =
+          [] {
+            return std::vector<Form>{{{Tensor::meta({2})}, {}}};
+          }};
+  test::expect_error(
+      Error::Kind::usage, {"no fused op: own_fusion", ".cost"}, [] { add_rule(no_cost); });
+}
+
+TEST(OwnOp, AnIncompleteOneIsRefused) {
+  const auto infer = [](Operands in, const Attrs&) { return Tensors{Tensor::meta(in[0].shape())}; };
+  const auto cost = [](Operands in, Operands out, const Attrs&) { return cost_of(0, in, out); };
+  static const OpDef no_infer{.name = "no_infer", .cost = cost, .cpu = [](const Call&) {}},
+      no_cost{.name = "no_cost", .infer = infer, .cpu = [](const Call&) {}};
+  for (const OpDef* op : {&no_infer, &no_cost}) {
+    test::expect_error(Error::Kind::usage, {op->name.c_str(), "its OpDef lacks .cost, or"},
+        [&] { apply(*op, {Tensor::ones({2})}); });
+  }
+}
+
 }  // namespace
 }  // namespace sinter::capture

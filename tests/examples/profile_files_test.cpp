@@ -70,6 +70,18 @@ TEST_F(ProfileFiles, DiffComparesTwoRuns) {
   program->run(2, {"diff", "run/profile.json"});
 }
 
+// A fused row stands beside the rows of the ops that it is made of, on a CPU too.
+TEST_F(ProfileFiles, DiffPairsEagerWithFused) {
+  program->run(
+      0, {"train", "-q", "--data", "synthetic", "--limit", "256", "--val", "0", "--threads", "1",
+             "--hidden", "16", "--steps", "24", "--batch-size", "32", "--mode", "fused", "--out",
+             "fused", "--profile=json", "--profile-steps", "3:1:6"});
+  const Result r = program->run(0, {"diff", "run/profile.json", "fused/profile.json"});
+  expect_facts(
+      r.out, {"linear_act + linear <- linear + relu ", "weight_grad_update <- matmul(wgrad) + "});
+  EXPECT_EQ(r.out.find("unattributed"), std::string::npos) << r.out;
+}
+
 TEST_F(ProfileFiles, DiffReadsTracesOfPyTorch) {
   const std::string folder = SINTER_SOURCE_DIR "/tests/profiler/torch/",
                     eager = folder + "eager.json.gz", compiled = folder + "compiled.json.gz";

@@ -140,7 +140,7 @@ TEST(MnistResume, SaysWhatIsFinishedAndWhatIsNotIdentical) {
   const Program program;
   program.run(130, with(kThreeEpochs, {"--stop-after", "12"}));
   program.run(0, {"train", "--resume", "r"});
-  const Result finished = program.run(0, {"train", "--resume", "--json"});
+  const Result finished = program.run(0, {"train", "--resume", "--json", "--profile"});
   expect_facts(finished.err, {"r is finished: 30 steps; a larger --epochs or --steps goes on"});
   EXPECT_EQ(nlohmann::json::parse(finished.out)["epochs"].size(), 3u);
   EXPECT_EQ(nlohmann::json::parse(finished.out)["steps"], 30);
@@ -152,7 +152,7 @@ TEST(MnistResume, SaysWhatIsFinishedAndWhatIsNotIdentical) {
       {"the bits of an undisturbed one: --lr was 0.001, now 0.01",
           "the bits of an undisturbed one: --betas was \"0.9,0.999\", now \"0.8,0.999\"",
           "the bits of an undisturbed one: --mode was \"eager\", now \"fused\"",
-          "the bits of an undisturbed one: --threads was 1, now 2"});
+          "the bits of an undisturbed one: --threads was 1, now 2", ", 10 of 10 steps replayed"});
 
   std::filesystem::remove(program.folder() / "r/last.safetensors");
   const Result weights = program.run(4, {"train", "--resume", "r"});
