@@ -29,8 +29,8 @@ const Leaf* find_leaf(const Recorded& recorded, const Leaf& wanted) {
 // second recording, `first` of the first. A step that adds to a gradient has read it, so one must
 // be there. A step that cleared or replaced one without reading it takes any. A step that found
 // none, either time, has made the first gradient itself; to one that is there it would have added,
-// so none may be. Of a gradient that is read, only the layout counts, since it is an input of the
-// graph; unless the graph has its memory built in.
+// so none may be. Of a gradient that is read, only the layout and the place in its storage count,
+// since it is an input of the graph; unless the graph has its memory built in.
 Leaf gradient_in_replay(const Graph& graph, Leaf leaf, const Leaf& first) {
   const bool any = (leaf.before.defined() && !leaf.read) || (first.before.defined() && !first.read);
   leaf.need = any ? Leaf::Need::any : leaf.read ? Leaf::Need::present : Leaf::Need::absent;
@@ -88,14 +88,15 @@ void bind_gradients(Captured& c) {
 Tensor gradient_of(const Tensor& t) { return t.has_autograd() ? t.autograd().grad : Tensor(); }
 bool has_memory(const Tensor& gradient) { return gradient.defined() && !gradient.is_meta(); }
 Tensor without_memory(const Tensor& t) {
-  return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), 0);
+  return Tensor::meta(t.shape(), t.dtype(), t.device()).with_layout(t.strides(), t.offset());
 }
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
 }
 
 bool same_before(const Leaf& leaf, const Tensor& now) {
-  return leaf.before.defined() == now.defined() && has_memory(leaf.before) == has_memory(now);
+  return leaf.before.defined() == now.defined() && has_memory(leaf.before) == has_memory(now) &&
+         (!has_memory(now) || leaf.before.offset() == now.offset());
 }
 
 bool began_alike(const Recorded& a, const Recorded& b) {

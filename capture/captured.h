@@ -27,9 +27,9 @@ struct Leaf {
   bool read = false;
   After after = After::kept;
   int value = -1, grad = -1;  // of the graph, if it is set
-  // Of a captured key: what .grad must be before a replay, of the layout of `before` and, if that
-  // has memory, there; what it is then, if it is set, without memory if the rule `taken_by` took
-  // it.
+  // Of a captured key: what .grad must be before a replay, laid out and placed in its storage as
+  // `before` and, if that has memory, there; what it is then, if it is set, without memory if the
+  // rule `taken_by` took it.
   Need need = Need::any;
   Tensor given = {};
   const char* taken_by = nullptr;

@@ -187,10 +187,8 @@ bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const 
     if (g.need == Leaf::Need::any) return true;
     const Tensor now = gradient_of(tensor_of(g, inputs));
     if (g.need == Leaf::Need::absent) return !now.defined();
-    const bool there =
-        !has_memory(g.before) ||
-        (now.defined() && now.storage() == g.before.storage() && now.offset() == g.before.offset());
-    return has_memory(now) && same_layout(now, g.before) && there;
+    return has_memory(now) && same_layout(now, g.before) && now.offset() == g.before.offset() &&
+           (!has_memory(g.before) || now.storage() == g.before.storage());
   });
 }
 

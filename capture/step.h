@@ -56,8 +56,8 @@
 //
 //   Gradients of parameters, of inputs and of other leaves that backward() reaches are set, added
 //   to what is there, or cleared, as the function does; where a gradient at entry matters, its
-//   presence belongs to the key. They own their memory as results do. One that a rule took (see
-//   rules.h) cannot be added to or read: that is refused.
+//   presence and its place in its storage belong to the key. They own their memory as results do.
+//   One that a rule took (see rules.h) cannot be added to or read: that is refused.
 //
 //   Parameters: another storage, layout, number, requires_grad or bf16 copy is a guard miss, which
 //   is named, and the step is captured again. A parameter that was written between calls is seen,

@@ -70,6 +70,8 @@ void Module::add_child(const std::string& name, std::shared_ptr<Module> child, b
   for (const Child& other : children_)
     SINTER_CHECK(other.name != name, usage,
         cat("module: two children are called ", name, " in ", describe()));
+  for (const Module* m : child->modules())
+    SINTER_CHECK(m != this, usage, cat("module: its child ", name, " may not hold ", describe()));
   child->is_child_ = true;
   children_.push_back({name, std::move(child), own_keys});
   set_path(path_, key_);
@@ -191,9 +193,8 @@ void Module::to(DType dtype) {
     for (Entry& entry : module->tensors_) {
       if (!is_float(entry.tensor.dtype()) || entry.tensor.dtype() == dtype) continue;
       Tensor converted = convert(entry.tensor, dtype);
-      converted.set_requires_grad(entry.is_parameter);
+      converted.set_requires_grad(entry.is_parameter).autograd().known = true;
       converted.autograd().name = entry.tensor.autograd().name;
-      converted.autograd().known = true;
       entry.tensor = converted;
     }
   }

@@ -256,6 +256,42 @@ TEST(Promises, GradientsMayBePiecesOfOneBucket) {
   EXPECT_EQ(step.stats().replays, 3);
 }
 
+// A replay makes the gradients of merged weights in one storage, an eager call does not.
+TEST(Promises, GradientsMayShareAStorageAtOneCallAndNotAtAnother) {
+  struct Gated {
+    Tensor gate = random_leaf({4, 10}, 1), up = random_leaf({4, 10}, 2);
+    bool adds = false;
+    Tensors operator()(const Tensors& in) const {
+      if (!adds) {
+        clear_gradient(gate);
+        clear_gradient(up);
+      }
+      const Tensor y = sum(mul(gelu(linear(in[0], gate)), linear(in[0], up)), {1});
+      backward(y);
+      return {detach(y)};
+    }
+  };
+  Gated eager, captured;
+  StepOptions options = following({captured.gate, captured.up});
+  options.mode = [&] { return int64_t(captured.adds); };
+  options.recheck_every = 1;
+  Step step([&](const Tensors& in) { return captured(in); }, options);
+  // The first two that add begin with gradients of an eager call and of a replay; then both places
+  // come in turn.
+  const std::string calls = "cc+c+c+c+e+e+e+c+c+e+";
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Tensor x = random_tensor({6, 10}, 10 + i);
+    eager.adds = captured.adds = calls[i] == '+';
+    const Tensor wanted = eager({x})[0];
+    const Tensor found = calls[i] == 'e' ? captured({x})[0] : step({x})[0];
+    EXPECT_TRUE(test::close(found, wanted, {.of_largest = 1e-12})) << "call " << i;
+    EXPECT_TRUE(test::close(captured.gate.grad(), eager.gate.grad(), {.of_largest = 1e-12})) << i;
+    EXPECT_TRUE(test::close(captured.up.grad(), eager.up.grad(), {.of_largest = 1e-12})) << i;
+  }
+  EXPECT_EQ(step.stats().captures, 3) << "one that begins anew, one for each place to add to";
+  EXPECT_GT(step.stats().replays, 8);
+}
+
 TEST(Promises, GradientsThatTheStepDoesNotTouchStay) {
   const Tensor w = random_leaf({3, 4}, 1), kept = Tensor::ones({3, 4}, DType::f64);
   Step step(

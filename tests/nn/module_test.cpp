@@ -232,6 +232,22 @@ TEST(Module, AModuleAsAPlainMemberIsAnErrorWithAHint) {
   test::expect_error(Error::Kind::usage, {"Dropout(0.5)"}, [&] { drops(Tensor::ones({2, 3})); });
 }
 
+TEST(Module, AChildThatHoldsItsParentIsRefused) {
+  struct Node : Module {
+    Tensor forward(const Tensor& x) override { return x; }
+    std::string describe() const override { return "Node"; }
+    void hold(const std::shared_ptr<Module>& child) { add("next", child); }
+  };
+  const auto a = std::make_shared<Node>(), b = std::make_shared<Node>();
+  const auto refused = [](const std::function<void()>& f) {
+    test::expect_error(Error::Kind::usage, {"child next may not hold Node"}, f);
+  };
+  refused([&] { a->hold(a); });
+  a->hold(b);
+  refused([&] { b->hold(a); });
+  EXPECT_EQ(a->modules().size(), 2u);
+}
+
 TEST(Module, ATensorAsAPlainMemberIsAnErrorWithAHint) {
   PlainTensor net;
   test::expect_error(Error::Kind::usage,
