@@ -80,7 +80,7 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
     if (!std::isfinite(bound) || bound < 0) return refused(cat(numbers(), ", bound ", bound));
     const double error = std::abs(g - w), share = bound > 0 ? error / bound : kInfinite;
     worst.distance = std::hypot(worst.distance, error);
-    worst.mean += error / static_cast<double>(n);
+    worst.mean += error / double(n);
     worst.of_largest = std::max(worst.of_largest, largest > 0 ? error / largest : kInfinite);
     if (share > worst.share || worst.text.empty()) {
       worst.share = share;

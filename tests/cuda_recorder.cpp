@@ -40,17 +40,38 @@ constexpr const char* kNames[] = {
 #undef SINTER_NAME
 };
 template <Id id> using Call = std::integral_constant<Id, id>;
+template <Id id> constexpr std::string_view kName = kNames[int(id)];
 
-bool has(std::string_view name, std::string_view part) {
+constexpr bool has(std::string_view name, std::string_view part) {
   return name.find(part) != std::string_view::npos;
 }
-bool releases(std::string_view name) {
+constexpr bool releases(std::string_view name) {
   return has(name, "Destroy") || has(name, "Free") || has(name, "Unload");
 }
-bool makes(std::string_view name) {
+constexpr bool makes(std::string_view name) {
   return has(name, "Create") || has(name, "Alloc") || has(name, "Instantiate") ||
          has(name, "FuncGet") || has(name, "FuncSet");
 }
+
+// What the log calls the handles of a type; "" for what is no handle.
+template <class T> constexpr std::string_view kKind = "";
+template <> constexpr std::string_view kKind<cudaStream_t> = "stream";
+template <> constexpr std::string_view kKind<cudaEvent_t> = "event";
+template <> constexpr std::string_view kKind<cudaGraph_t> = "graph";
+template <> constexpr std::string_view kKind<cudaGraphExec_t> = "executable graph";
+template <> constexpr std::string_view kKind<cudaLibrary_t> = "library";
+template <> constexpr std::string_view kKind<cublasLtHandle_t> = "cublasLt";
+template <> constexpr std::string_view kKind<cublasLtMatmulDesc_t> = "matmul";
+template <> constexpr std::string_view kKind<cublasLtMatrixLayout_t> = "layout";
+template <> constexpr std::string_view kKind<cublasLtMatmulPreference_t> = "preference";
+#if SINTER_HAS_CUDNN
+template <> constexpr std::string_view kKind<cudnnHandle_t> = "cudnn";
+template <> constexpr std::string_view kKind<cudnnTensorDescriptor_t> = "tensor";
+template <> constexpr std::string_view kKind<cudnnFilterDescriptor_t> = "filter";
+template <> constexpr std::string_view kKind<cudnnActivationDescriptor_t> = "activation";
+template <> constexpr std::string_view kKind<cudnnConvolutionDescriptor_t> = "convolution";
+#endif
+uintptr_t word(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 
 struct Capture {
   FakeToolkit::Graph graph;
@@ -87,11 +108,11 @@ struct State {
   // stream had to do up to some work.
   struct LateWork {
     int64_t number;
-    void* to;
-    const void* from;
-    size_t bytes;
-    cudaStream_t other;
-    int64_t up_to;
+    void* to = nullptr;
+    const void* from = nullptr;
+    size_t bytes = 0;
+    cudaStream_t other = nullptr;
+    int64_t up_to = 0;
   };
   std::map<cudaStream_t, std::deque<LateWork>> late;
   int64_t late_number = 0, allocations = 0;
@@ -107,15 +128,13 @@ struct State {
   std::vector<FakeToolkit::GraphRun> graph_runs;
   std::vector<FakeToolkit::Copy> copies;
 
-  template <class H> int make(H* to, const char* what) {
+  template <class H> int make(H* to, std::string_view what = kKind<H>) {
     next_handle += 16;
     handles[next_handle] = what;
     *to = reinterpret_cast<H>(next_handle);
     return 0;
   }
-  template <class H> int give_back(H handle) {
-    return handles.erase(reinterpret_cast<uintptr_t>(handle)) ? 0 : 1;
-  }
+  template <class H> int give_back(H handle) { return handles.erase(word(handle)) ? 0 : 1; }
   int allocate(void** to, size_t bytes, const char* what) {
     size_t used = 0;
     for (const auto& [address, size] : blocks) used += size;
@@ -123,7 +142,7 @@ struct State {
     char* const memory =
         static_cast<char*>(std::aligned_alloc(256, (bytes + kOffset + 255) / 256 * 256)) + kOffset;
     std::memset(memory, 0xA5, std::min(bytes, kPoisoned));
-    const uintptr_t address = reinterpret_cast<uintptr_t>(memory) | kTag;
+    const uintptr_t address = word(memory) | kTag;
     blocks[address] = bytes;
     made[address] = ++allocations;
     handles[address] = cat(what, " ", bytes);
@@ -134,7 +153,7 @@ struct State {
     std::free(reinterpret_cast<void*>((address & ~kTag) - kOffset));
   }
   int free(void* p) {
-    const auto address = reinterpret_cast<uintptr_t>(p);
+    const auto address = word(p);
     if (!blocks.erase(address)) return cudaErrorInvalidValue;
     handles.erase(address);
     free_block(address);
@@ -148,7 +167,7 @@ struct State {
     return {begin, address < begin + bytes ? bytes : 0};
   }
   bool reachable(const void* p, size_t bytes) const {
-    const auto address = reinterpret_cast<uintptr_t>(p);
+    const auto address = word(p);
     const auto [begin, size] = block_of(address);
     return !(address & kTag) || (size && address + bytes <= begin + size);
   }
@@ -165,10 +184,8 @@ struct State {
     return true;
   }
   // The card's memory, or pinned memory by either of its addresses; ordinary memory of the host.
-  bool on_card(const void* p) const {
-    return block_of(reinterpret_cast<uintptr_t>(p) | kTag).second;
-  }
-  static bool on_host(const void* p) { return !(reinterpret_cast<uintptr_t>(p) & kTag); }
+  bool on_card(const void* p) const { return block_of(word(p) | kTag).second; }
+  static bool on_host(const void* p) { return !(word(p) & kTag); }
   // Runs what the stream has to do, up to that number.
   void finish(cudaStream_t stream, int64_t up_to) {
     std::deque<LateWork>& works = late[stream];
@@ -215,10 +232,10 @@ struct State {
     for (const uintptr_t word : words) blocks_made.push_back(made.at(block_of(word).first));
     c.graph.nodes.push_back({.name = std::move(name),
         .after = {last.begin(), last.end()},
-        .branch = static_cast<int>(branch),
+        .branch = int(branch),
         .memory = std::move(words),
         .made = std::move(blocks_made)});
-    last = {static_cast<int>(c.graph.nodes.size()) - 1};
+    last = {int(c.graph.nodes.size()) - 1};
     return false;
   }
   // The capture that the calling thread has begun.
@@ -234,22 +251,36 @@ struct State {
   }
   template <class T> T attribute(const void* desc, int name) {
     T value{};
-    const auto& bytes = attributes[reinterpret_cast<uintptr_t>(desc)][name];
+    const auto& bytes = attributes[word(desc)][name];
     if (bytes.size() == sizeof value) std::memcpy(&value, bytes.data(), sizeof value);
     return value;
   }
-  template <class T> int set_attribute(const void* desc, int name, const T& value) {
-    const auto* bytes = reinterpret_cast<const char*>(&value);
-    attributes[reinterpret_cast<uintptr_t>(desc)][name].assign(bytes, bytes + sizeof value);
+  int set_bytes(const void* desc, int name, const void* value, size_t bytes) {
+    const auto* begin = static_cast<const char*>(value);
+    attributes[word(desc)][name].assign(begin, begin + bytes);
     return 0;
+  }
+  template <class T> int set_attribute(const void* desc, int name, const T& value) {
+    return set_bytes(desc, name, &value, sizeof value);
   }
 };
 State* state = nullptr;
 
 // ---- what calls do
 
+// One that makes a handle, or gives it back, and does no more.
+template <Id id, class H>
+  requires(!kKind<H>.empty() && makes(kName<id>))
+int on(Call<id>, State& s, H* handle) {
+  return s.make(handle);
+}
+template <Id id, class H>
+  requires(!kKind<H>.empty() && releases(kName<id>))
+int on(Call<id>, State& s, H handle) {
+  return s.give_back(handle);
+}
 int on(Call<Id::cudaSetDevice>, State& s, int device) {
-  return device >= 0 && device < s.machine.cards ? 0 : static_cast<int>(cudaErrorInvalidDevice);
+  return device >= 0 && device < s.machine.cards ? 0 : int(cudaErrorInvalidDevice);
 }
 int on(Call<Id::cudaGetLastError>, State&) { return 0; }
 int on(Call<Id::cudaFuncGetAttributes>, State&, cudaFuncAttributes* attributes, const void*) {
@@ -263,7 +294,7 @@ int on(Call<Id::cudaProfilerStop>, State&) { return 0; }
 int on(Call<Id::cudaGetDeviceCount>, State& s, int* count) {
   if (s.machine.driver < CUDART_VERSION) return cudaErrorInsufficientDriver;
   *count = s.machine.cards;
-  return s.machine.cards ? 0 : static_cast<int>(cudaErrorNoDevice);
+  return s.machine.cards ? 0 : int(cudaErrorNoDevice);
 }
 int on(Call<Id::cudaDriverGetVersion>, State& s, int* version) {
   *version = s.machine.driver;
@@ -274,7 +305,7 @@ int on(Call<Id::cudaDeviceGetAttribute>, State& s, int* value, cudaDeviceAttr at
       {cudaDevAttrComputeCapabilityMajor, s.machine.capability / 10},
       {cudaDevAttrComputeCapabilityMinor, s.machine.capability % 10},
       {cudaDevAttrMultiProcessorCount, 132}, {cudaDevAttrL2CacheSize, 50 << 20},
-      {cudaDevAttrMaxSharedMemoryPerBlockOptin, static_cast<int>(s.machine.shared_bytes())}};
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, int(s.machine.shared_bytes())}};
   *value = values.at(attribute);
   return 0;
 }
@@ -286,7 +317,7 @@ int on(Call<Id::cudaMalloc>, State& s, void** p, size_t bytes) {
   return s.allocate(p, bytes, "cudaMalloc");
 }
 int on(Call<Id::cudaFree>, State& s, void* p) {
-  s.forget_copies_to(FakeToolkit::host(p), s.block_of(reinterpret_cast<uintptr_t>(p)).second);
+  s.forget_copies_to(FakeToolkit::host(p), s.block_of(word(p)).second);
   return s.free(p);
 }
 int on(Call<Id::cudaHostAlloc>, State& s, void** p, size_t bytes, unsigned) {
@@ -295,12 +326,12 @@ int on(Call<Id::cudaHostAlloc>, State& s, void** p, size_t bytes, unsigned) {
   return answer;
 }
 int on(Call<Id::cudaFreeHost>, State& s, void* p) {
-  const uintptr_t block = reinterpret_cast<uintptr_t>(p) | kTag;
+  const uintptr_t block = word(p) | kTag;
   if (s.reads_late(p, s.block_of(block).second)) return cudaErrorInvalidValue;
   return s.free(reinterpret_cast<void*>(block));
 }
 int on(Call<Id::cudaHostGetDevicePointer>, State&, void** to, void* p, unsigned) {
-  *to = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(p) | kTag);
+  *to = reinterpret_cast<void*>(word(p) | kTag);
   return 0;
 }
 int on(Call<Id::cudaMemGetInfo>, State& s, size_t* free, size_t* total) {
@@ -308,7 +339,6 @@ int on(Call<Id::cudaMemGetInfo>, State& s, size_t* free, size_t* total) {
   for (const auto& [address, bytes] : s.blocks) *free -= bytes;
   return 0;
 }
-uintptr_t word(const void* p) { return reinterpret_cast<uintptr_t>(p); }
 int copy(State& s, void* to, const void* from, size_t bytes, cudaStream_t stream) {
   if (!s.reachable(to, bytes) || !s.reachable(from, bytes)) return cudaErrorInvalidValue;
   if (!s.put(stream, "memcpy", {word(to), word(from)})) return 0;
@@ -327,12 +357,7 @@ int on(Call<Id::cudaMemcpyAsync>, State& s, void* to, const void* from, size_t b
   if (!s.reachable(to, bytes)) return cudaErrorInvalidValue;
   s.put(stream, "memcpy", {word(to), word(from)});
   s.copies.push_back({stream, s.block_of(word(from) | kTag).second > 0});
-  s.late[stream].push_back({.number = ++s.late_number,
-      .to = FakeToolkit::host(to),
-      .from = from,
-      .bytes = bytes,
-      .other = nullptr,
-      .up_to = 0});
+  s.late[stream].push_back({++s.late_number, FakeToolkit::host(to), from, bytes});
   return 0;
 }
 int on(
@@ -344,9 +369,8 @@ int on(
   return 0;
 }
 int on(Call<Id::cudaStreamCreateWithFlags>, State& s, cudaStream_t* stream, unsigned) {
-  return s.make(stream, "stream");
+  return s.make(stream);
 }
-int on(Call<Id::cudaStreamDestroy>, State& s, cudaStream_t stream) { return s.give_back(stream); }
 int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
   if (const auto it = s.capturing.find(stream); it != s.capturing.end()) {
     it->second->valid = false;  // whoever's thread it is
@@ -356,7 +380,7 @@ int on(Call<Id::cudaStreamSynchronize>, State& s, cudaStream_t stream) {
   return 0;
 }
 int on(Call<Id::cudaEventCreateWithFlags>, State& s, cudaEvent_t* event, unsigned flags) {
-  s.make(event, "event");
+  s.make(event);
   s.event_flags[*event] = flags;
   return 0;
 }
@@ -390,7 +414,7 @@ int on(Call<Id::cudaEventElapsedTime>, State& s, float* ms, cudaEvent_t begin, c
     if (s.event_flags[event] & cudaEventDisableTiming || !s.stamps.contains(event))
       return cudaErrorInvalidResourceHandle;
   }
-  *ms = static_cast<float>(static_cast<double>(s.stamps[end] - s.stamps[begin]) * 1e-6);
+  *ms = float(double(s.stamps[end] - s.stamps[begin]) * 1e-6);
   return 0;
 }
 int on(Call<Id::cudaStreamWaitEvent>, State& s, cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -399,9 +423,6 @@ int on(Call<Id::cudaStreamWaitEvent>, State& s, cudaStream_t stream, cudaEvent_t
     if (s.capturing.contains(stream)) return cudaErrorStreamCaptureIsolation;
     if (const auto record = s.records.find(event); record != s.records.end())
       s.late[stream].push_back({.number = ++s.late_number,
-          .to = nullptr,
-          .from = nullptr,
-          .bytes = 0,
           .other = record->second.first,
           .up_to = record->second.second});
     return 0;
@@ -437,8 +458,8 @@ int on(Call<Id::cudaStreamEndCapture>, State& s, cudaStream_t stream, cudaGraph_
       if (!joined) return cudaErrorStreamCaptureUnjoined;
     }
   }
-  s.make(graph, "graph");
-  s.graphs[reinterpret_cast<uintptr_t>(*graph)] = g;
+  s.make(graph);
+  s.graphs[word(*graph)] = g;
   return 0;
 }
 // Of a graph, or of a capture that is going on. Node i is the handle i + 1.
@@ -446,8 +467,7 @@ int on(Call<Id::cudaGraphGetNodes>, State& s, cudaGraph_t graph, cudaGraphNode_t
     size_t* count) {
   const Capture* capture = s.capture_of_thread();
   const bool open = capture == static_cast<void*>(graph);
-  *count = open ? capture->graph.nodes.size()
-                : s.graphs[reinterpret_cast<uintptr_t>(graph)].nodes.size();
+  *count = open ? capture->graph.nodes.size() : s.graphs[word(graph)].nodes.size();
   for (uintptr_t i = 0; nodes && i < *count; ++i)
     nodes[i] = reinterpret_cast<cudaGraphNode_t>(i + 1);
   return 0;
@@ -475,13 +495,13 @@ int on(Call<Id::cudaStreamGetCaptureInfo_v2>, State& s, cudaStream_t stream,
 #endif
 int on(Call<Id::cudaGraphInstantiate>, State& s, cudaGraphExec_t* executable, cudaGraph_t graph,
     unsigned long long) {
-  s.make(executable, "executable graph");
-  s.executable_of[reinterpret_cast<uintptr_t>(*executable)] = s.executables.size();
-  s.executables.push_back(s.graphs[reinterpret_cast<uintptr_t>(graph)]);
+  s.make(executable);
+  s.executable_of[word(*executable)] = s.executables.size();
+  s.executables.push_back(s.graphs[word(graph)]);
   return 0;
 }
 int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStream_t) {
-  const auto it = s.executable_of.find(reinterpret_cast<uintptr_t>(executable));
+  const auto it = s.executable_of.find(word(executable));
   if (it == s.executable_of.end()) return cudaErrorInvalidValue;
   FakeToolkit::Graph& graph = s.executables[it->second];
   for (const FakeToolkit::Node& node : graph.nodes)
@@ -495,16 +515,16 @@ int on(Call<Id::cudaGraphLaunch>, State& s, cudaGraphExec_t executable, cudaStre
   return 0;
 }
 int on(Call<Id::cudaGraphDestroy>, State& s, cudaGraph_t graph) {
-  s.graphs.erase(reinterpret_cast<uintptr_t>(graph));
+  s.graphs.erase(word(graph));
   return s.give_back(graph);
 }
 int on(Call<Id::cudaGraphExecDestroy>, State& s, cudaGraphExec_t executable) {
-  s.executable_of.erase(reinterpret_cast<uintptr_t>(executable));
+  s.executable_of.erase(word(executable));
   return s.give_back(executable);
 }
 int on(Call<Id::cudaFuncSetAttribute>, State& s, const void* kernel, cudaFuncAttribute, int bytes) {
-  if (static_cast<size_t>(bytes) > s.machine.shared_bytes()) return cudaErrorInvalidValue;
-  s.shared_limits[kernel] = static_cast<size_t>(bytes);
+  if (size_t(bytes) > s.machine.shared_bytes()) return cudaErrorInvalidValue;
+  s.shared_limits[kernel] = size_t(bytes);
   return 0;
 }
 int on(Call<Id::cudaLaunchKernelExC>, State& s, const cudaLaunchConfig_t* config,
@@ -533,48 +553,27 @@ int on(Call<Id::cublasLtGetProperty>, State& s, libraryPropertyType part, int* v
   *value = part == MAJOR_VERSION ? s.machine.cublaslt : 0;
   return 0;
 }
-int on(Call<Id::cublasLtCreate>, State& s, cublasLtHandle_t* handle) {
-  return s.make(handle, "cublasLt");
-}
-int on(Call<Id::cublasLtDestroy>, State& s, cublasLtHandle_t handle) { return s.give_back(handle); }
 constexpr int kCompute = -1, kScale = -2;  // attributes that a descriptor is made with
 int on(Call<Id::cublasLtMatmulDescCreate>, State& s, cublasLtMatmulDesc_t* desc,
     cublasComputeType_t compute, cudaDataType_t scale) {
-  s.make(desc, "matmul");
+  s.make(desc);
   s.set_attribute(*desc, kCompute, compute);
   return s.set_attribute(*desc, kScale, scale);
 }
-int on(Call<Id::cublasLtMatmulDescDestroy>, State& s, cublasLtMatmulDesc_t desc) {
-  return s.give_back(desc);
-}
 int on(Call<Id::cublasLtMatmulDescSetAttribute>, State& s, cublasLtMatmulDesc_t desc,
     cublasLtMatmulDescAttributes_t name, const void* value, size_t bytes) {
-  s.attributes[reinterpret_cast<uintptr_t>(desc)][name].assign(
-      static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
-  return 0;
+  return s.set_bytes(desc, name, value, bytes);
 }
 int on(Call<Id::cublasLtMatrixLayoutCreate>, State& s, cublasLtMatrixLayout_t* layout,
     cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld) {
-  s.make(layout, "layout");
-  s.layouts[reinterpret_cast<uintptr_t>(*layout)] = {
-      type, static_cast<int64_t>(rows), static_cast<int64_t>(columns), ld};
+  s.make(layout);
+  s.layouts[word(*layout)] = {type, int64_t(rows), int64_t(columns), ld};
   return 0;
-}
-int on(Call<Id::cublasLtMatrixLayoutDestroy>, State& s, cublasLtMatrixLayout_t layout) {
-  return s.give_back(layout);
-}
-int on(Call<Id::cublasLtMatmulPreferenceCreate>, State& s, cublasLtMatmulPreference_t* preference) {
-  return s.make(preference, "preference");
 }
 int on(Call<Id::cublasLtMatmulPreferenceSetAttribute>, State& s,
     cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t name,
     const void* value, size_t bytes) {
-  s.attributes[reinterpret_cast<uintptr_t>(preference)][name].assign(
-      static_cast<const char*>(value), static_cast<const char*>(value) + bytes);
-  return 0;
-}
-int on(Call<Id::cublasLtMatmulPreferenceDestroy>, State& s, cublasLtMatmulPreference_t preference) {
-  return s.give_back(preference);
+  return s.set_bytes(preference, name, value, bytes);
 }
 // The library's rules for epilogues (cublasLt.h): a bias, and its gradient, is of D's type; rows of
 // a pre-activation are multiples of 8 elements, on 16 bytes.
@@ -631,13 +630,13 @@ struct Question {
   }
   int answer() const {
     if (!sizes_agree()) return CUBLAS_STATUS_INVALID_VALUE;
-    return types_go_together() ? 0 : static_cast<int>(CUBLAS_STATUS_NOT_SUPPORTED);
+    return types_go_together() ? 0 : int(CUBLAS_STATUS_NOT_SUPPORTED);
   }
   // An algorithm holds for the question that it was proposed for.
   uint64_t hash() const {
     std::string text = cat(transpose_a, transpose_b, " ", epilogue, " ", compute);
     for (const FakeToolkit::Matrix& x : {a, b, c, d})
-      text += cat(" ", static_cast<int>(x.type), " ", x.rows, " ", x.columns, " ", x.ld);
+      text += cat(" ", int(x.type), " ", x.rows, " ", x.columns, " ", x.ld);
     return std::hash<std::string>()(text);
   }
 };
@@ -654,10 +653,10 @@ int on(Call<Id::cublasLtMatmulAlgoGetHeuristic>, State& s, cublasLtHandle_t,
   for (int i = 0; i < *count; ++i) {
     results[i].state = CUBLAS_STATUS_SUCCESS;
     results[i].workspaceSize = s.machine.gemm_workspace;
-    results[i].algo.data[0] = static_cast<uint64_t>(i);
+    results[i].algo.data[0] = uint64_t(i);
     results[i].algo.data[1] = question.hash();
   }
-  return *count ? 0 : static_cast<int>(CUBLAS_STATUS_NOT_SUPPORTED);
+  return *count ? 0 : int(CUBLAS_STATUS_NOT_SUPPORTED);
 }
 int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void*,
     const void* a, cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
@@ -668,8 +667,7 @@ int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_
   if (const int answer = question.answer()) return answer;
   if (workspace_bytes < s.machine.gemm_workspace) return CUBLAS_STATUS_INVALID_VALUE;
   if (algo->data[1] != question.hash()) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (algo->data[0] < static_cast<uint64_t>(s.machine.broken))
-    return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (algo->data[0] < uint64_t(s.machine.broken)) return CUBLAS_STATUS_EXECUTION_FAILED;
   const FakeToolkit::Matrix result = question.d;
   s.matmuls.push_back({.a = question.a,
       .b = question.b,
@@ -684,7 +682,7 @@ int on(Call<Id::cublasLtMatmul>, State& s, cublasLtHandle_t, cublasLtMatmulDesc_
       .aux = s.attribute<const void*>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER),
       .aux_ld = s.attribute<int64_t>(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD),
       .pc = d,
-      .beta = result.type == CUDA_R_64F ? static_cast<float>(*static_cast<const double*>(beta))
+      .beta = result.type == CUDA_R_64F ? float(*static_cast<const double*>(beta))
                                         : *static_cast<const float*>(beta),
       .workspace = workspace,
       .stream = stream});
@@ -699,14 +697,6 @@ int on(Call<Id::cudnnGetProperty>, State& s, libraryPropertyType part, int* valu
   *value = part == MAJOR_VERSION ? s.machine.cudnn : 0;
   return s.machine.cudnn ? 0 : CUDNN_STATUS_NOT_INITIALIZED;
 }
-int on(Call<Id::cudnnCreate>, State& s, cudnnHandle_t* handle) { return s.make(handle, "cudnn"); }
-int on(Call<Id::cudnnDestroy>, State& s, cudnnHandle_t handle) { return s.give_back(handle); }
-int on(Call<Id::cudnnCreateTensorDescriptor>, State& s, cudnnTensorDescriptor_t* desc) {
-  return s.make(desc, "tensor");
-}
-int on(Call<Id::cudnnDestroyTensorDescriptor>, State& s, cudnnTensorDescriptor_t desc) {
-  return s.give_back(desc);
-}
 int on(Call<Id::cudnnSetStream>, State& s, cudnnHandle_t handle, cudaStream_t stream) {
   return s.set_attribute(handle, 0, stream);
 }
@@ -716,32 +706,14 @@ int on(Call<Id::cudnnSetTensor4dDescriptor>, State& s, cudnnTensorDescriptor_t d
   s.set_attribute(desc, kFormat, format);
   return s.set_attribute(desc, 0, FakeToolkit::Images{type, n, c, h, w});
 }
-int on(Call<Id::cudnnCreateFilterDescriptor>, State& s, cudnnFilterDescriptor_t* desc) {
-  return s.make(desc, "filter");
-}
-int on(Call<Id::cudnnDestroyFilterDescriptor>, State& s, cudnnFilterDescriptor_t desc) {
-  return s.give_back(desc);
-}
 int on(Call<Id::cudnnSetFilter4dDescriptor>, State& s, cudnnFilterDescriptor_t desc,
     cudnnDataType_t type, cudnnTensorFormat_t format, int o, int c, int h, int w) {
   s.set_attribute(desc, kFormat, format);
   return s.set_attribute(desc, 0, FakeToolkit::Images{type, o, c, h, w});
 }
-int on(Call<Id::cudnnCreateActivationDescriptor>, State& s, cudnnActivationDescriptor_t* desc) {
-  return s.make(desc, "activation");
-}
 int on(Call<Id::cudnnSetActivationDescriptor>, State& s, cudnnActivationDescriptor_t desc,
     cudnnActivationMode_t mode, cudnnNanPropagation_t, double) {
-  return s.set_attribute(desc, 0, static_cast<int>(mode));
-}
-int on(Call<Id::cudnnDestroyActivationDescriptor>, State& s, cudnnActivationDescriptor_t desc) {
-  return s.give_back(desc);
-}
-int on(Call<Id::cudnnCreateConvolutionDescriptor>, State& s, cudnnConvolutionDescriptor_t* desc) {
-  return s.make(desc, "convolution");
-}
-int on(Call<Id::cudnnDestroyConvolutionDescriptor>, State& s, cudnnConvolutionDescriptor_t desc) {
-  return s.give_back(desc);
+  return s.set_attribute(desc, 0, int(mode));
 }
 int on(Call<Id::cudnnSetConvolution2dDescriptor>, State& s, cudnnConvolutionDescriptor_t desc,
     int pad_h, int pad_w, int stride_h, int stride_w, int, int, cudnnConvolutionMode_t,
@@ -751,7 +723,7 @@ int on(Call<Id::cudnnSetConvolution2dDescriptor>, State& s, cudnnConvolutionDesc
 }
 int on(Call<Id::cudnnSetConvolutionMathType>, State& s, cudnnConvolutionDescriptor_t desc,
     cudnnMathType_t math) {
-  return s.set_attribute(desc, kMath, static_cast<int>(math));
+  return s.set_attribute(desc, kMath, int(math));
 }
 // The library's rule: all of one type.
 template <class Perf>
@@ -822,9 +794,7 @@ int on(Call<Id::cudnnBackendSetAttribute>, State& s, cudnnBackendDescriptor_t de
     cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
     const void* values) {
   if (is_finalized(s, desc)) return CUDNN_STATUS_BAD_PARAM;
-  const char* const bytes = static_cast<const char*>(values);
-  s.attributes[word(desc)][name].assign(
-      bytes, bytes + static_cast<size_t>(count) * size_of_attribute(type));
+  s.set_bytes(desc, name, values, size_t(count) * size_of_attribute(type));
   if (type != CUDNN_TYPE_BACKEND_DESCRIPTOR) return 0;
   for (const void* part : list_of<const void*>(s, desc, name))
     if (!is_finalized(s, part)) return CUDNN_STATUS_BAD_PARAM;
@@ -972,22 +942,18 @@ bool formats_agree(State& s, const ConvDescriptors& d) {
   };
   return format(d.x) == format(d.weight) && format(d.x) == format(d.y);
 }
+struct ConvOperands {
+  const void *x, *weight, *y, *bias;
+};
 int convolve(State& s, cudnnHandle_t handle, const char* name, const ConvDescriptors& d,
-    FakeToolkit::Convolution q) {
+    const ConvOperands& at, int algorithm, const void* workspace, size_t workspace_bytes) {
   const auto images = [&](const void* desc) {
     return desc ? s.attribute<FakeToolkit::Images>(desc, 0) : FakeToolkit::Images{};
   };
-  const auto window = s.attribute<std::array<int, 4>>(d.convolution, 0);
-  q.name = name;
-  q.x = images(d.x);
-  q.weight = images(d.weight);
-  q.y = images(d.y);
-  q.bias = images(d.bias);
-  q.pad_h = window[0];
-  q.pad_w = window[1];
-  q.stride_h = window[2];
-  q.stride_w = window[3];
-  q.math = s.attribute<int>(d.convolution, kMath);
+  const auto [pad_h, pad_w, stride_h, stride_w] = s.attribute<std::array<int, 4>>(d.convolution, 0);
+  const FakeToolkit::Convolution q{name, images(d.x), images(d.weight), images(d.y), images(d.bias),
+      pad_h, pad_w, stride_h, stride_w, s.attribute<int>(d.convolution, kMath), algorithm, at.x,
+      at.weight, at.y, at.bias, workspace, workspace_bytes, s.attribute<cudaStream_t>(handle, 0)};
   if (!sizes_agree(q) || !formats_agree(s, d)) return CUDNN_STATUS_BAD_PARAM;
   const auto compute = s.attribute<cudnnDataType_t>(d.convolution, kComputeType);
   if (compute != (q.x.type == CUDNN_DATA_DOUBLE ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT) ||
@@ -1000,7 +966,6 @@ int convolve(State& s, cudnnHandle_t handle, const char* name, const ConvDescrip
   const bool known = std::ranges::any_of(s.machine.conv_proposals,
       [&](const FakeToolkit::ConvProposal& p) { return p.algorithm == q.algorithm; });
   if (known && wanted > q.workspace_bytes) return CUDNN_STATUS_BAD_PARAM;
-  q.stream = s.attribute<cudaStream_t>(handle, 0);
   s.convolutions.push_back(q);
   for (int i = 0; i < s.machine.conv_kernels; ++i)
     s.put(q.stream, name,
@@ -1011,13 +976,8 @@ int on(Call<Id::cudnnConvolutionForward>, State& s, cudnnHandle_t handle, const 
     cudnnTensorDescriptor_t x, const void* px, cudnnFilterDescriptor_t w, const void* pw,
     cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t algorithm, void* workspace,
     size_t bytes, const void*, cudnnTensorDescriptor_t y, void* py) {
-  return convolve(s, handle, "cudnn_conv2d", {x, w, y, nullptr, convolution},
-      {.algorithm = algorithm,
-          .px = px,
-          .pweight = pw,
-          .py = py,
-          .workspace = workspace,
-          .workspace_bytes = bytes});
+  return convolve(s, handle, "cudnn_conv2d", {x, w, y, nullptr, convolution}, {px, pw, py, nullptr},
+      algorithm, workspace, bytes);
 }
 // Without an activation the library has one algorithm.
 int on(Call<Id::cudnnConvolutionBiasActivationForward>, State& s, cudnnHandle_t handle, const void*,
@@ -1029,38 +989,21 @@ int on(Call<Id::cudnnConvolutionBiasActivationForward>, State& s, cudnnHandle_t 
   if (!relu && algorithm != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
     return CUDNN_STATUS_NOT_SUPPORTED;
   return convolve(s, handle, relu ? "cudnn_conv2d_relu" : "cudnn_conv2d",
-      {x, w, y, bias, convolution},
-      {.algorithm = algorithm,
-          .px = px,
-          .pweight = pw,
-          .py = py,
-          .pbias = pbias,
-          .workspace = workspace,
-          .workspace_bytes = bytes});
+      {x, w, y, bias, convolution}, {px, pw, py, pbias}, algorithm, workspace, bytes);
 }
 int on(Call<Id::cudnnConvolutionBackwardData>, State& s, cudnnHandle_t handle, const void*,
     cudnnFilterDescriptor_t w, const void* pw, cudnnTensorDescriptor_t y, const void* py,
     cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdDataAlgo_t algorithm,
     void* workspace, size_t bytes, const void*, cudnnTensorDescriptor_t x, void* px) {
   return convolve(s, handle, "cudnn_conv2d_input_grad", {x, w, y, nullptr, convolution},
-      {.algorithm = algorithm,
-          .px = px,
-          .pweight = pw,
-          .py = py,
-          .workspace = workspace,
-          .workspace_bytes = bytes});
+      {px, pw, py, nullptr}, algorithm, workspace, bytes);
 }
 int on(Call<Id::cudnnConvolutionBackwardFilter>, State& s, cudnnHandle_t handle, const void*,
     cudnnTensorDescriptor_t x, const void* px, cudnnTensorDescriptor_t y, const void* py,
     cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdFilterAlgo_t algorithm,
     void* workspace, size_t bytes, const void*, cudnnFilterDescriptor_t w, void* pw) {
   return convolve(s, handle, "cudnn_conv2d_weight_grad", {x, w, y, nullptr, convolution},
-      {.algorithm = algorithm,
-          .px = px,
-          .pweight = pw,
-          .py = py,
-          .workspace = workspace,
-          .workspace_bytes = bytes});
+      {px, pw, py, nullptr}, algorithm, workspace, bytes);
 }
 #endif
 
@@ -1068,8 +1011,7 @@ int on(Call<Id::cudnnConvolutionBackwardFilter>, State& s, cudnnHandle_t handle,
 
 template <class R>
 constexpr int kUnknown =
-    std::is_same_v<R, cudaError_t> ? static_cast<int>(cudaErrorUnknown)
-                                   : static_cast<int>(CUBLAS_STATUS_INTERNAL_ERROR);
+    std::is_same_v<R, cudaError_t> ? int(cudaErrorUnknown) : int(CUBLAS_STATUS_INTERNAL_ERROR);
 
 template <class R> constexpr int dead_handle() {
   if constexpr (std::is_same_v<R, cudaError_t>) return cudaErrorInvalidResourceHandle;
@@ -1079,30 +1021,12 @@ template <class R> constexpr int dead_handle() {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// What State::make() calls the handles of a type; "" for what is no handle.
-template <class T> constexpr std::string_view kKind = "";
-template <> constexpr std::string_view kKind<cudaStream_t> = "stream";
-template <> constexpr std::string_view kKind<cudaEvent_t> = "event";
-template <> constexpr std::string_view kKind<cudaGraph_t> = "graph";
-template <> constexpr std::string_view kKind<cudaGraphExec_t> = "executable graph";
-template <> constexpr std::string_view kKind<cudaLibrary_t> = "library";
-template <> constexpr std::string_view kKind<cublasLtHandle_t> = "cublasLt";
-template <> constexpr std::string_view kKind<cublasLtMatmulDesc_t> = "matmul";
-template <> constexpr std::string_view kKind<cublasLtMatrixLayout_t> = "layout";
-template <> constexpr std::string_view kKind<cublasLtMatmulPreference_t> = "preference";
-#if SINTER_HAS_CUDNN
-template <> constexpr std::string_view kKind<cudnnHandle_t> = "cudnn";
-template <> constexpr std::string_view kKind<cudnnTensorDescriptor_t> = "tensor";
-template <> constexpr std::string_view kKind<cudnnFilterDescriptor_t> = "filter";
-template <> constexpr std::string_view kKind<cudnnActivationDescriptor_t> = "activation";
-template <> constexpr std::string_view kKind<cudnnConvolutionDescriptor_t> = "convolution";
-#endif
 // An argument that is a handle must be one that was made and not given back.
 template <class T> bool is_alive(const State& s, const T& argument) {
   if constexpr (kKind<T>.empty()) {
     return true;
   } else {
-    const auto it = s.handles.find(reinterpret_cast<uintptr_t>(argument));
+    const auto it = s.handles.find(word(argument));
     if (it != s.handles.end()) return it->second == kKind<T>;
     if constexpr (std::is_same_v<T, cudaGraph_t>)  // of a capture that is going on
       return s.capture_of_thread() == static_cast<void*>(argument);
@@ -1113,31 +1037,31 @@ template <class T> bool is_alive(const State& s, const T& argument) {
 template <class F> struct Stub;
 template <class R, class... A> struct Stub<R (*)(A...)> {
   template <Id id> static R call(A... args) {
-    constexpr std::string_view kName = kNames[static_cast<int>(id)];
+    constexpr std::string_view name = kName<id>;
     State& s = *state;
     const std::lock_guard lock(s.mutex);
-    s.calls.emplace_back(kName);
+    s.calls.emplace_back(name);
     int answer = 0;
     for (State::Failure& f : s.failures) {
       const bool any = f.name.empty();
       const bool broken = f.for_good && f.n <= 0 && std::is_same_v<R, cudaError_t>;
-      if (broken && !releases(kName) && kName != "cudaGetLastError") answer = f.answer;
-      if ((any || f.name == kName) && kName != "cudaGetLastError" && --f.n == 0) {
+      if (broken && !releases(name) && name != "cudaGetLastError") answer = f.answer;
+      if ((any || f.name == name) && name != "cudaGetLastError" && --f.n == 0) {
         answer = any ? kUnknown<R> : f.answer;
-        if (any) s.failed = kName;
+        if (any) s.failed = name;
       }
     }
     Capture* capture = s.capture_of_thread();
     // What a graph of cuDNN's is described with is the host's.
-    const bool of_card = !has(kName, "Backend");
-    if (capture && of_card && (makes(kName) || releases(kName) || has(kName, "Synchronize"))) {
+    const bool of_card = !has(name, "Backend");
+    if (capture && of_card && (makes(name) || releases(name) || has(name, "Synchronize"))) {
       capture->valid = false;
       answer = kUnknown<R>;
     }
     // One that frees does so even if it reports an error (of earlier work, say).
     if (answer == 0 && !(is_alive(s, args) && ...)) return static_cast<R>(dead_handle<R>());
     if (answer == 0) return static_cast<R>(on(Call<id>(), s, args...));
-    if (releases(kName) || id == Id::cudaStreamEndCapture) on(Call<id>(), s, args...);
+    if (releases(name) || id == Id::cudaStreamEndCapture) on(Call<id>(), s, args...);
     if constexpr (id == Id::cudaStreamEndCapture) drop(s, args...);
     return static_cast<R>(answer);
   }
@@ -1182,22 +1106,17 @@ void FakeToolkit::set(const Machine& machine) {
   recorder_api().architectures = machine.architectures;
 }
 
-std::vector<std::string> FakeToolkit::calls() const {
+template <class T> static T copy_of(T State::*part) {
   const std::lock_guard lock(state->mutex);
-  return state->calls;
+  return state->*part;
 }
+std::vector<std::string> FakeToolkit::calls() const { return copy_of(&State::calls); }
 int64_t FakeToolkit::count(const std::string& name) const {
   const std::lock_guard lock(state->mutex);
   return std::count(state->calls.begin(), state->calls.end(), name);
 }
-std::vector<std::string> FakeToolkit::executed() const {
-  const std::lock_guard lock(state->mutex);
-  return state->executed;
-}
-int64_t FakeToolkit::device_ns() const {
-  const std::lock_guard lock(state->mutex);
-  return state->device_ns;
-}
+std::vector<std::string> FakeToolkit::executed() const { return copy_of(&State::executed); }
+int64_t FakeToolkit::device_ns() const { return copy_of(&State::device_ns); }
 
 void FakeToolkit::clear_log() {
   const std::lock_guard lock(state->mutex);
@@ -1222,15 +1141,9 @@ void FakeToolkit::fail_any(int64_t n) {
   state->failures.push_back({"", n, 0});
   state->failed.clear();
 }
-std::string FakeToolkit::failed() const {
-  const std::lock_guard lock(state->mutex);
-  return state->failed;
-}
+std::string FakeToolkit::failed() const { return copy_of(&State::failed); }
 
-std::vector<FakeToolkit::Graph> FakeToolkit::graphs() const {
-  const std::lock_guard lock(state->mutex);
-  return state->executables;
-}
+std::vector<FakeToolkit::Graph> FakeToolkit::graphs() const { return copy_of(&State::executables); }
 size_t FakeToolkit::captured_nodes() const {
   const std::lock_guard lock(state->mutex);
   const Capture* capture = state->capture_of_thread();
@@ -1244,22 +1157,14 @@ std::pair<uintptr_t, size_t> FakeToolkit::block_of(uintptr_t address) const {
 size_t FakeToolkit::Machine::shared_bytes() const {
   return capability == 80 ? 163 << 10 : capability / 10 == 9 ? 227 << 10 : 99 << 10;
 }
-std::vector<FakeToolkit::Matmul> FakeToolkit::matmuls() const {
-  const std::lock_guard lock(state->mutex);
-  return state->matmuls;
-}
+std::vector<FakeToolkit::Matmul> FakeToolkit::matmuls() const { return copy_of(&State::matmuls); }
 std::vector<FakeToolkit::Convolution> FakeToolkit::convolutions() const {
-  const std::lock_guard lock(state->mutex);
-  return state->convolutions;
+  return copy_of(&State::convolutions);
 }
 std::vector<FakeToolkit::GraphRun> FakeToolkit::graph_runs() const {
-  const std::lock_guard lock(state->mutex);
-  return state->graph_runs;
+  return copy_of(&State::graph_runs);
 }
-std::vector<FakeToolkit::Copy> FakeToolkit::copies() const {
-  const std::lock_guard lock(state->mutex);
-  return state->copies;
-}
+std::vector<FakeToolkit::Copy> FakeToolkit::copies() const { return copy_of(&State::copies); }
 std::vector<std::string> FakeToolkit::alive() const {
   const std::lock_guard lock(state->mutex);
   std::vector<std::string> names;
@@ -1273,11 +1178,11 @@ std::vector<std::string> FakeToolkit::leaks() {
 }
 
 void* FakeToolkit::host(const void* address) {
-  return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) & ~kTag);
+  return reinterpret_cast<void*>(word(address) & ~kTag);
 }
 
 bool FakeToolkit::Graph::precedes(int a, int b) const {
-  const std::vector<int>& after = nodes[static_cast<size_t>(b)].after;
+  const std::vector<int>& after = nodes[size_t(b)].after;
   return std::any_of(
       after.begin(), after.end(), [&](int n) { return n == a || (n > a && precedes(a, n)); });
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -46,8 +48,7 @@ class TempDir {
   template <class Content = std::vector<uint8_t>>
   std::string write(const std::string& name, const Content& content) const {
     std::ofstream(path_ / name, std::ios::binary)
-        .write(reinterpret_cast<const char*>(content.data()),
-            static_cast<std::streamsize>(content.size()));
+        .write(reinterpret_cast<const char*>(content.data()), std::streamsize(content.size()));
     return file(name);
   }
 
@@ -62,17 +63,28 @@ inline std::string text_of(const std::filesystem::path& path) {
   return all.str();
 }
 
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) out.push_back(line);
+  return out;
+}
+
+// The JSON in a page of the profiler's.
+inline std::string data_of(const std::string& page) {
+  const std::string begin = "id=\"data\">";
+  const size_t from = page.find(begin) + begin.size();
+  return page.substr(from, page.find("</script>", from) - from);
+}
+
 // Sets or (value nullptr) removes an environment variable for a scope.
 class ScopedEnv {
  public:
   ScopedEnv(const char* name, const char* value) : name_(name) {
-    if (const char* old = std::getenv(name)) {
-      old_ = old;
-      had_ = true;
-    }
+    if (const char* old = std::getenv(name)) old_ = old;
     set(value);
   }
-  ~ScopedEnv() { set(had_ ? old_.c_str() : nullptr); }
+  ~ScopedEnv() { set(old_ ? old_->c_str() : nullptr); }
   ScopedEnv(const ScopedEnv&) = delete;
   ScopedEnv& operator=(const ScopedEnv&) = delete;
 
@@ -85,9 +97,17 @@ class ScopedEnv {
     }
   }
   const char* name_;
-  std::string old_;
-  bool had_ = false;
+  std::optional<std::string> old_;
 };
+
+// The exit status of a child process that does no more than f; -1 if it dies.
+inline int status_of_child(const std::function<int()>& f) {
+  const pid_t child = fork();
+  if (child == 0) [&]() noexcept { _exit(f()); }();
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
 
 // what() of the Error that f throws, which must be of this kind if one is given; "" without one.
 inline std::string message_of(
@@ -95,8 +115,7 @@ inline std::string message_of(
   try {
     f();
   } catch (const Error& error) {
-    EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind.value_or(error.kind())))
-        << error.what();
+    EXPECT_EQ(int(error.kind()), int(kind.value_or(error.kind()))) << error.what();
     return error.what();
   }
   return "";
@@ -107,9 +126,7 @@ inline void expect_facts(const std::string& text, const std::vector<std::string>
     std::source_location where = std::source_location::current()) {
   for (const std::string& fact : facts)
     if (text.find(fact) == text.npos)
-      ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line()))
-          << "no \"" << fact << "\" in\n"
-          << text;
+      ADD_FAILURE_AT(where.file_name(), int(where.line())) << "no \"" << fact << "\" in\n" << text;
 }
 
 // f must throw an Error of this kind whose what() holds every fact.

@@ -15,7 +15,7 @@ namespace sinter {
 namespace {
 
 Tensor leaf(std::initializer_list<float> values) {
-  return Tensor::from(values, {static_cast<int64_t>(values.size())}).set_requires_grad(true);
+  return Tensor::from(values, {int64_t(values.size())}).set_requires_grad(true);
 }
 
 std::string message_of(const std::function<void()>& f, Error::Kind kind = Error::Kind::state) {
@@ -48,9 +48,8 @@ TEST(Backward, AGradientMayBeGiven) {
   Tensor x = leaf({1, 2});
   backward(mul(x, x), {.gradient = Tensor::from({10.f, 100.f}, {2})});
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{20, 400}));
-  const std::string message =
-      message_of([&] { backward(mul(x, x), {.gradient = Tensor::ones({3})}); }, Error::Kind::shape);
-  EXPECT_NE(message.find("gradient is f32[3]"), std::string::npos) << message;
+  test::expect_error(Error::Kind::shape, {"gradient is f32[3]"},
+      [&] { backward(mul(x, x), {.gradient = Tensor::ones({3})}); });
 }
 
 TEST(Backward, OperandsOfASumDoNotShareAGradient) {
@@ -89,10 +88,8 @@ TEST(Tape, SecondBackwardNeedsRetain) {
   backward(y, {.retain_tape = true});
   backward(y);
   EXPECT_EQ(x.grad().item(), 8);
-  const std::string message = message_of([&] { backward(y); });
-  EXPECT_NE(message.find("tape was already used"), std::string::npos) << message;
-  EXPECT_NE(message.find("hint: call backward(loss, {.retain_tape = true})"), std::string::npos)
-      << message;
+  test::expect_facts(message_of([&] { backward(y); }),
+      {"tape was already used", "hint: call backward(loss, {.retain_tape = true})"});
 }
 
 TEST(Tape, BackwardFreesWhatItHasRead) {
@@ -116,7 +113,7 @@ TEST(Tape, AnExceptionUsesTheTapeUp) {
   const Tensor y = mul(x, x), z = mul(y, y);
   register_hook(y, [](const Tensor&) -> Tensor { throw std::runtime_error("hook"); });
   EXPECT_THROW(backward(z), std::runtime_error);
-  EXPECT_NE(message_of([&] { backward(z); }).find("tape was already used"), std::string::npos);
+  test::expect_facts(message_of([&] { backward(z); }), {"tape was already used"});
 }
 
 TEST(Tape, AValueOfAUsedTapeMayBeReadButNotDifferentiated) {
@@ -126,8 +123,7 @@ TEST(Tape, AValueOfAUsedTapeMayBeReadButNotDifferentiated) {
   const Tensor z = mul(y, x);  // a statistic after the step
   EXPECT_EQ(z.item(), 8);
   const float before = x.grad().to_vector<float>()[0];
-  const std::string message = message_of([&] { backward(z); });
-  EXPECT_NE(message.find("an input of mul"), std::string::npos) << message;
+  test::expect_facts(message_of([&] { backward(z); }), {"an input of mul"});
   EXPECT_EQ(x.grad().to_vector<float>()[0], before) << "a refused backward changes no gradient";
   clear_tape();
 }
@@ -139,16 +135,15 @@ TEST(Tape, ChangeInPlaceNamesBothOps) {
     const NoGrad no_grad;
     accumulate(w, Tensor::ones({2}));
   }
-  const std::string message = message_of([&] { backward(y); });
-  EXPECT_NE(message.find("mul needs its input 1"), std::string::npos) << message;
-  EXPECT_NE(message.find("accumulate changed it in place"), std::string::npos) << message;
+  test::expect_facts(message_of([&] { backward(y); }),
+      {"mul needs its input 1", "accumulate changed it in place"});
   clear_tape();
 }
 
 TEST(Tape, ChangeInPlaceOfAParameterNeedsNoGrad) {
   Tensor w = leaf({3, 4});
-  EXPECT_NE(message_of([&] { accumulate(w, Tensor::ones({2})); }).find("hint: do it inside NoGrad"),
-      std::string::npos);
+  test::expect_facts(
+      message_of([&] { accumulate(w, Tensor::ones({2})); }), {"hint: do it inside NoGrad"});
 }
 
 TEST(Tape, NothingIsRecordedWithoutNeed) {
@@ -167,9 +162,8 @@ TEST(Tape, NothingIsRecordedWithoutNeed) {
   EXPECT_FALSE(argmax(x).requires_grad());
   EXPECT_FALSE(mul(detach(x), a).requires_grad());
   EXPECT_EQ(Tape::current().size(), 0u);
-  EXPECT_NE(
-      message_of([&] { backward(sum(a)); }).find("does not depend on a tensor that requires grad"),
-      std::string::npos);
+  test::expect_facts(
+      message_of([&] { backward(sum(a)); }), {"does not depend on a tensor that requires grad"});
 }
 
 TEST(Tape, EachThreadHasItsOwn) {
@@ -203,7 +197,7 @@ TEST(Tape, ThreadsMayUseOneLeafAtOnce) {
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < kRounds; ++i) {
-        Tensor a = leaf({static_cast<float>(t)});
+        Tensor a = leaf({float(t)});
         const Tensor y = mul(add(mul(a, w), w), w);  // (t + 1) w^2
         const std::lock_guard lock(gradients);
         backward(y);
@@ -222,8 +216,8 @@ TEST(Tape, AValueOfAnotherThreadMayBeReadButNotDifferentiated) {
     Tensor b = leaf({5});
     const Tensor z = mul(b, y);
     EXPECT_EQ(z.item(), 20);
-    EXPECT_NE(message_of([&] { backward(z); }).find("another thread"), std::string::npos);
-    EXPECT_NE(message_of([&] { backward(y); }).find("another thread"), std::string::npos);
+    test::expect_facts(message_of([&] { backward(z); }), {"another thread"});
+    test::expect_facts(message_of([&] { backward(y); }), {"another thread"});
   }).join();
   backward(y);  // where it was made it still is what it was
   EXPECT_EQ(w.grad().item(), 4);
@@ -241,8 +235,8 @@ TEST(RequiresGrad, OfANonLeafIsNotChanged) {
   Tensor x = leaf({1, 2});
   Tensor y = mul(x, x);
   for (const bool on : {false, true}) {
-    const std::string message = message_of([&] { y.set_requires_grad(on); });
-    test::expect_facts(message, {"set_requires_grad: not a leaf: f32[2] cpu", "hint: detach"});
+    test::expect_facts(message_of([&] { y.set_requires_grad(on); }),
+        {"set_requires_grad: not a leaf: f32[2] cpu", "hint: detach"});
   }
   backward(y);
   EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{1, 2}));
@@ -268,10 +262,9 @@ TEST(Hooks, SeeAndReplaceGradients) {
         {"result of a hook is " + other.describe() + ", gradient is f32[1] cpu"},
         [&] { backward(mul(z, z)); });
   }
-  EXPECT_NE(message_of([&] {
-    register_hook(Tensor::ones({1}), [](const Tensor& g) { return g; });
-  }).find("does not require grad"),
-      std::string::npos);
+  test::expect_facts(
+      message_of([&] { register_hook(Tensor::ones({1}), [](const Tensor& g) { return g; }); }),
+      {"does not require grad"});
 }
 
 // backward() walks the lists that these would change.
@@ -343,13 +336,13 @@ TEST(Tape, PartsOfABatchAddUpToTheGradientOfItsMean) {
 TEST(Anomaly, NamesTheFirstNan) {
   Tensor x = Tensor::from({1.f, -1.f, 0.f}, {3}).set_requires_grad(true);
   const AnomalyMode anomaly;
-  const std::string forward = message_of([&] { log(x); }, Error::Kind::numeric);
-  EXPECT_NE(forward.find("log: the result is nan: first at [1]"), std::string::npos) << forward;
+  test::expect_error(
+      Error::Kind::numeric, {"log: the result is nan: first at [1]"}, [&] { log(x); });
   clear_tape();
   const Tensor y =
       sum(mul(sqrt(abs(x)), Tensor::zeros({3})));  // 0 / 0 in the backward of sqrt at 0
-  const std::string back = message_of([&] { backward(y); }, Error::Kind::numeric);
-  EXPECT_NE(back.find("sqrt_backward: the result is nan: first at [2]"), std::string::npos) << back;
+  test::expect_error(Error::Kind::numeric, {"sqrt_backward: the result is nan: first at [2]"},
+      [&] { backward(y); });
   clear_tape();
 }
 
@@ -360,7 +353,7 @@ TEST(Gradcheck, FindsAWrongDerivative) {
   const GradcheckResult wrong =
       gradcheck([](const Tensors& in) { return Tensors{mul(in[0], detach(in[0]))}; }, {x});
   EXPECT_FALSE(wrong.ok);
-  EXPECT_NE(wrong.message.find("input 0 element"), std::string::npos) << wrong.message;
+  test::expect_facts(wrong.message, {"input 0 element"});
 }
 
 }  // namespace

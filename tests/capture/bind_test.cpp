@@ -16,7 +16,7 @@ namespace {
 void expect_same_bits(const Tensor& a, const Tensor& b) {
   ASSERT_EQ(a.describe(), b.describe());
   const Tensor x = contiguous(a), y = contiguous(b);
-  EXPECT_EQ(std::memcmp(x.raw(), y.raw(), static_cast<size_t>(x.numel()) * size_of(x.dtype())), 0)
+  EXPECT_EQ(std::memcmp(x.raw(), y.raw(), size_t(x.numel()) * size_of(x.dtype())), 0)
       << a.describe();
 }
 

@@ -27,7 +27,7 @@ std::vector<std::vector<char>> order_of(const Branches& b) {
   std::vector<std::vector<char>> before(n, std::vector<char>(n, 0));
   for (size_t j = 0; j < n; ++j) {
     for (size_t i = 0; i < j; ++i)
-      before[i][j] = b.branch[i] == b.branch[j] || static_cast<int>(i) == b.waits[j];
+      before[i][j] = b.branch[i] == b.branch[j] || int(i) == b.waits[j];
   }
   for (size_t k = 0; k < n; ++k) {
     for (size_t i = 0; i < n; ++i) {
@@ -52,7 +52,7 @@ int unordered_pairs(
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     for (const auto* list : {&graph.nodes[n].in, &graph.nodes[n].out}) {
       for (const int v : *list) {
-        if (v >= 0) uses[static_cast<size_t>(graph.values[v].buffer)].push_back(n);
+        if (v >= 0) uses[size_t(graph.values[v].buffer)].push_back(n);
       }
     }
   }
@@ -68,9 +68,8 @@ int unordered_pairs(
   for (size_t a = 0; a < uses.size(); ++a) {
     for (size_t b = 0; b < a; ++b) {
       if (plan.offset[a] < 0 || plan.offset[b] < 0) continue;
-      const bool apart =
-          plan.offset[a] + static_cast<int64_t>(graph.buffers[a].bytes) <= plan.offset[b] ||
-          plan.offset[b] + static_cast<int64_t>(graph.buffers[b].bytes) <= plan.offset[a];
+      const bool apart = plan.offset[a] + int64_t(graph.buffers[a].bytes) <= plan.offset[b] ||
+                         plan.offset[b] + int64_t(graph.buffers[b].bytes) <= plan.offset[a];
       pairs += !apart && !all_before(a, b) && !all_before(b, a);
     }
   }
@@ -90,8 +89,7 @@ TEST(Branches, OrderIsThatOfTheGraph) {
           if (graph.conflict(graph.nodes[i], graph.nodes[j])) {
             EXPECT_TRUE(before[i][j]) << rules << ": node " << i << " is not before " << j;
           }
-          EXPECT_EQ(b.follows[j][b.branch[i]] >= static_cast<int>(i), before[i][j])
-              << i << ", " << j;
+          EXPECT_EQ(b.follows[j][b.branch[i]] >= int(i), before[i][j]) << i << ", " << j;
         }
         if (b.branch[j] == 1) {
           EXPECT_TRUE(b.join != Branches::kNone || before[j][graph.nodes.size() - 1])

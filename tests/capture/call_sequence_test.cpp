@@ -65,9 +65,8 @@ struct Event {
         "scale parameter", "change input", "destroy step", "reset step", "new optimizer", "reseed",
         "draw outside"};
     if (what != call) return cat(kNames[what], " step ", step, " at ", at, " number ", number);
-    return cat("call step ", step, " rows ", rows,
-        ", x: ", kSourceNames[static_cast<int>(sources[0])],
-        ", z: ", kSourceNames[static_cast<int>(sources[1])], ", at ", at);
+    return cat("call step ", step, " rows ", rows, ", x: ", kSourceNames[int(sources[0])],
+        ", z: ", kSourceNames[int(sources[1])], ", at ", at);
   }
 };
 
@@ -112,7 +111,7 @@ struct Sequence {
       Event e{.what = Event::call, .at = d.below(4), .number = d.real(0.5, 1.5)};
       if (d.chance(25)) {
         e.what = static_cast<Event::What>(1 + d.below(Event::kinds - 1));
-        e.step = static_cast<int>(d.below(2));
+        e.step = int(d.below(2));
       } else {
         ++n;
         e.step = d.chance(75) ? 0 : 1;
@@ -124,11 +123,11 @@ struct Sequence {
     }
   }
   std::string text() const {
-    std::string out = cat(device.str(), ", steps ", kKindNames[static_cast<int>(steps[0])], ", ",
-        kKindNames[static_cast<int>(steps[1])], "; rules ", rules,
-        clears_inside ? ", clears gradients itself" : "", drops ? ", dropout" : "",
-        returns_view ? ", returns a view of x" : "", keeps_statistic ? ", keeps a statistic" : "",
-        "\n");
+    std::string out =
+        cat(device.str(), ", steps ", kKindNames[int(steps[0])], ", ", kKindNames[int(steps[1])],
+            "; rules ", rules, clears_inside ? ", clears gradients itself" : "",
+            drops ? ", dropout" : "", returns_view ? ", returns a view of x" : "",
+            keeps_statistic ? ", keeps a statistic" : "", "\n");
     for (size_t i = 0; i < events.size(); ++i) out += cat("  ", i, ": ", events[i].text(), "\n");
     return out;
   }
@@ -223,7 +222,7 @@ class World {
 
   void make_step(int i) {
     if (!captured_) return;
-    if (steps_[i]) replays_ += counted(static_cast<size_t>(i)).replays;
+    if (steps_[i]) replays_ += counted(size_t(i)).replays;
     capture::StepOptions options{.rules = capture::RuleSet(s_.rules), .cache_size = s_.cache_size};
     options.recheck_every = int64_t(s_.seed % 2);  // of half of them at each call
     options.parameters = [this](const capture::ParameterVisitor& visit) {
@@ -281,7 +280,7 @@ class World {
     if (source == Source::window)
       return slice(sequence_data_, 0, e.at + which, e.at + which + e.rows);
     if (source == Source::last_result && !results_.empty() && fits(results_[0])) return results_[0];
-    return random(shape, s_.seed * 1000 + event * 2 + static_cast<uint64_t>(which));
+    return random(shape, s_.seed * 1000 + event * 2 + uint64_t(which));
   }
 
   void happen(const Event& e, size_t event) {
@@ -312,7 +311,7 @@ class World {
       case Event::clear_gradients: optimizer_->zero_grad(); break;
       case Event::flip_training: drop_.train(!drop_.is_training()); break;
       case Event::scale_parameter: {
-        const Tensor& p = parameters_[static_cast<size_t>(e.at) % parameters_.size()];
+        const Tensor& p = parameters_[size_t(e.at) % parameters_.size()];
         const NoGrad no_grad;
         nn::copy_values(p, scale(p, e.number), "test");
         break;
@@ -379,9 +378,7 @@ class World {
     for (const auto& [name, tensor] : optimizer_->state_tensors()) see(name, tensor);
     const StepState state = read_step_state(optimizer_->state());
     see("steps, rows, loss sum",
-        Tensor::from<double>(
-            {static_cast<double>(state.step), static_cast<double>(state.loss_rows), state.loss_sum},
-            {3}));
+        Tensor::from<double>({double(state.step), double(state.loss_rows), state.loss_sum}, {3}));
   }
 
   const Sequence& s_;
@@ -442,8 +439,8 @@ TEST(CallSequences, EagerEqualsCapturedOrRefuses) {
       ++refused;
       ++refusals[captured.refused().substr(0, 90)];
     }
-    events += static_cast<int64_t>(sequence.events.size());
-    compared += static_cast<int64_t>(got.events.size());
+    events += int64_t(sequence.events.size());
+    compared += int64_t(got.events.size());
     replays += captured.replays();
     groups += captured.groups();
     exact += captured.exact();
@@ -460,8 +457,8 @@ TEST(CallSequences, EagerEqualsCapturedOrRefuses) {
       static_cast<long long>(refused), static_cast<long long>(eager_threw), said.c_str());
   if (one) return;
   EXPECT_GT(2 * compared, events) << "too much is left out";
-  EXPECT_LT(refused, static_cast<int64_t>(count) / 5);
-  EXPECT_GT(replays, static_cast<int64_t>(count)) << "the sequences replay too little";
+  EXPECT_LT(refused, int64_t(count) / 5);
+  EXPECT_GT(replays, int64_t(count)) << "the sequences replay too little";
 }
 
 // ---- what it found, each by itself

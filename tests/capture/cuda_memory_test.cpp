@@ -15,6 +15,7 @@
 #include "ops/product/gemm_library.h"
 #include "profiler/session.h"
 #include "tests/cuda_recorder.h"
+#include "tests/test_util.h"
 
 namespace sinter::capture {
 namespace {
@@ -106,8 +107,8 @@ Region region_of(
     const Tensor t = executor.tensor(value);
     const Extent extent = extent_of(t);
     const auto base = reinterpret_cast<uintptr_t>(t.storage()->data());
-    const Region operand{base + static_cast<uintptr_t>(extent.begin),
-        base + static_cast<uintptr_t>(extent.end), written, false};
+    const Region operand{
+        base + uintptr_t(extent.begin), base + uintptr_t(extent.end), written, false};
     if (operand.begin > address || address >= operand.end) return;
     region = region.hidden
                  ? operand
@@ -157,7 +158,7 @@ TEST(CudaMemory, NodesWithoutAnOrderShareOnlyWhatBothRead) {
     for (size_t b = 0; b < t.graph.nodes.size(); ++b) {
       EXPECT_FALSE(t.regions[b].empty()) << t.graph.nodes[b].name << " touches nothing";
       for (size_t a = 0; a < b; ++a) {
-        if (t.graph.precedes(static_cast<int>(a), static_cast<int>(b))) continue;
+        if (t.graph.precedes(int(a), int(b))) continue;
         for (const Region& x : t.regions[a]) {
           const auto y = std::find_if_not(t.regions[b].begin(), t.regions[b].end(),
               [&](const Region& r) { return disjoint(x, r); });
@@ -288,11 +289,9 @@ TEST_P(CudaCards, EveryRuleFusesOrSaysWhy) {
     const std::string ops = fused(GetParam(), &text), ops_of_90 = fused(90, &text_of_90);
     if (ops == ops_of_90) continue;
     EXPECT_NE(ops_of_90.find("row_chain"), std::string::npos) << ops << "\n" << ops_of_90;
-    EXPECT_NE(text.find("rows of 256-128-10 take "), std::string::npos) << text;
-    EXPECT_NE(text.find(cat(" bytes of shared memory; at most ", GetParam() == 80 ? 166912 : 101376,
-                  " bytes")),
-        std::string::npos)
-        << text;
+    test::expect_facts(
+        text, {"rows of 256-128-10 take ", cat(" bytes of shared memory; at most ",
+                                               GetParam() == 80 ? 166912 : 101376, " bytes")});
   }
 }
 INSTANTIATE_TEST_SUITE_P(Capabilities, CudaCards, testing::Values(80, 86, 89, 90, 120),
@@ -301,10 +300,8 @@ INSTANTIATE_TEST_SUITE_P(Capabilities, CudaCards, testing::Values(80, 86, 89, 90
 TEST(CudaCards, ABiasOfAnotherTypeThanTheResultIsNoneOfTheLibrarys) {
   const FakeToolkit recorder;
   const Captive captive({.rules = "none", .options = {.dtype = DType::bf16}});
-  const std::string text = explain(captive.captured(), RuleSet("none"));
-  EXPECT_NE(
-      text.find(" linear: own kernel, cuBLASLt takes no f32 bias for a bf16 result"), text.npos)
-      << text;
+  test::expect_facts(explain(captive.captured(), RuleSet("none")),
+      {" linear: own kernel, cuBLASLt takes no f32 bias for a bf16 result"});
 }
 
 }  // namespace

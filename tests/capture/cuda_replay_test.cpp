@@ -72,9 +72,8 @@ TEST(CudaReplay, NodesAndEdges) {
         EXPECT_EQ(captured.nodes[j].name, graph.nodes[j].op->text());
         EXPECT_EQ(captured.nodes[j].branch, branches.branch[j]);
         for (size_t i = 0; i < j; ++i) {
-          const bool ordered = captured.precedes(static_cast<int>(i), static_cast<int>(j));
-          EXPECT_EQ(ordered, branches.follows[j][branches.branch[i]] >= static_cast<int>(i))
-              << i << ", " << j;
+          const bool ordered = captured.precedes(int(i), int(j));
+          EXPECT_EQ(ordered, branches.follows[j][branches.branch[i]] >= int(i)) << i << ", " << j;
           if (graph.conflict(graph.nodes[i], graph.nodes[j])) {
             EXPECT_TRUE(ordered) << i << ", " << j;
           }
@@ -145,9 +144,8 @@ TEST(CudaReplay, WithoutRecordsEagerLaunchesAreCountedAndNotTimed) {
   EXPECT_EQ(report.steps[0].launches, 2);
   EXPECT_EQ(report.steps[0].copies, 1);
   EXPECT_EQ(report.steps[0].allocs, 2);
-  const std::string text = report.table();
-  EXPECT_NE(text.find("launched 2 != timed 0   memcpy 1   allocs 2"), std::string::npos) << text;
-  EXPECT_NE(text.find("fake_double"), std::string::npos) << text;
+  test::expect_facts(
+      report.table(), {"launched 2 != timed 0   memcpy 1   allocs 2", "fake_double"});
 }
 
 struct FakeStep {
@@ -220,7 +218,7 @@ TEST(CudaReplay, WithoutRecordsOfTheDeviceAProfileIsOfSingleLaunches) {
   EXPECT_EQ(report.source, profiler::Source::none);
   EXPECT_EQ(report.steps[0].launches, 3);
   const std::string text = report.table();
-  EXPECT_NE(text.find("source none (the card is not real)"), std::string::npos) << text;
+  test::expect_facts(text, {"source none (the card is not real)"});
   EXPECT_EQ(text.find("replayed as a graph"), std::string::npos) << text;
   fake.step({x});
   EXPECT_EQ(recorder.count("cudaGraphLaunch"), 1);
@@ -236,16 +234,11 @@ TEST(CudaReplay, EveryCallFailsInTurn) {
   cuda::FakeToolkit recorder;
   scenario();
   ASSERT_TRUE(recorder.leaks().empty());
-  const auto total = static_cast<int64_t>(recorder.calls().size());
+  const auto total = int64_t(recorder.calls().size());
   ASSERT_GT(total, 20);
   for (int64_t n = 1; n <= total; ++n) {
     recorder.fail_any(n);
-    std::string message;
-    try {
-      scenario();
-    } catch (const Error& e) {
-      message = e.message();
-    }
+    const std::string message = test::message_of(scenario);
     const bool clean = recorder.leaks().empty();
     const std::string failed = recorder.failed();
     EXPECT_TRUE(clean) << "call " << n << ", " << failed;
@@ -280,9 +273,8 @@ TEST(CudaReplay, TheMnistStep) {
       for (int call = 0; call < 2; ++call) fused(batch);
       const std::vector<std::string> names = recorder.graphs().back().names();
       EXPECT_EQ(fused.captured()->executor->launches(), wanted.size());
-      const std::string text = explain(*fused.captured(), RuleSet(rules));
-      EXPECT_NE(text.find(" linear_act: own kernel, by the cost model: "), std::string::npos)
-          << text;
+      test::expect_facts(explain(*fused.captured(), RuleSet(rules)),
+          {" linear_act: own kernel, by the cost model: "});
       ASSERT_EQ(names.size(), wanted.size()) << rules;
       for (size_t i = 0; i < names.size(); ++i)
         EXPECT_TRUE(names[i].starts_with(wanted[i]))
@@ -303,10 +295,8 @@ TEST(CudaReplay, TheMnistStep) {
       const std::vector<std::string> names = recorder.graphs().back().names();
       EXPECT_EQ(names.size(), nodes) << rules;
       EXPECT_EQ(std::count(names.begin(), names.end(), "cublaslt_gemm"), library) << rules;
-      const std::string text = explain(*fused.captured(), RuleSet(rules));
-      EXPECT_NE(
-          text.find(" linear_act: cuBLASLt, measured 1 us, own kernel 2\n"), std::string::npos)
-          << text;
+      test::expect_facts(explain(*fused.captured(), RuleSet(rules)),
+          {" linear_act: cuBLASLt, measured 1 us, own kernel 2\n"});
     }
     set_choice_rule(ChoiceRule::model);
     Step step(training.function(), training.step_options("none"));
@@ -348,7 +338,7 @@ TEST(CudaReplay, ChoicesOfAnEarlierProcessAreTakenAndToldAsSuch) {
   };
   // Products at 1 us beat own kernels; products at 5 us are beaten.
   std::string first = process({.gemm_ns = 1000}, true), second = process({.gemm_ns = 5000}, false);
-  EXPECT_NE(first.find("measured 1 us, own kernel"), std::string::npos) << first;
+  test::expect_facts(first, {"measured 1 us, own kernel"});
   const std::string told = "; measured before on this card";
   EXPECT_EQ(first.find(told), std::string::npos) << first;
   int times = 0;
@@ -370,9 +360,9 @@ TEST(CudaReplay, WhereMeasuringFailsGroupsStayFused) {
   for (int n = 1; n <= 1000; ++n) recorder.fail("cudaEventElapsedTime", n, cudaErrorNotReady);
   step(batch_of(training.options, 8, 1));
   const Captured& captured = *step.captured();
-  EXPECT_EQ(undecided(captured.fused), static_cast<int64_t>(captured.fused.groups.size()));
-  const std::string text = explain(captured, options.rules);
-  EXPECT_NE(text.find("   not measured: cuda: the call failed: "), std::string::npos) << text;
+  EXPECT_EQ(undecided(captured.fused), int64_t(captured.fused.groups.size()));
+  test::expect_facts(
+      explain(captured, options.rules), {"   not measured: cuda: the call failed: "});
 }
 
 // A rehearsal that nobody asked about, as measuring makes, leaves its words behind.

@@ -42,7 +42,7 @@ TEST(Explain, RulesNoneSavesNothing) {
   EXPECT_EQ(explain(c, none),
       fmt::format("memory   {:.1f} kB in one arena, {:.1f} kB if every buffer had its own\n17 "
                   "launches -> 17 (rules none)\n",
-          static_cast<double>(plan.bytes) / 1000, static_cast<double>(plan.unshared_bytes) / 1000));
+          double(plan.bytes) / 1000, double(plan.unshared_bytes) / 1000));
   EXPECT_EQ(c.executor->launches(), 17u);
 }
 
@@ -57,8 +57,7 @@ TEST(Explain, NearMissNamesTheRuleAndTheReader) {
   for (const Tensor& p : mlp.params) p.autograd().grad = {};
   const RuleSet all("all");
   const std::string text = explain(captured(recorded, all), all);
-  const std::string numbers = dump(recorded);
-  test::expect_facts(numbers, {"%9 = linear(%8, %4, %5)"});
+  test::expect_facts(dump(recorded), {"%9 = linear(%8, %4, %5)"});
   test::expect_facts(text,
       {"miss     %10 log_softmax, %13 nll, %14 nll_backward, %15 log_softmax_backward     rule "
        "softmax_xent: what log_softmax gives is also read by %11 = exp(%10) f32[4, 3]     "
@@ -102,15 +101,14 @@ TEST(Explain, PredictsEachGroupUnderTheCeiling) {
   const profiler::Ceiling ceiling{.flops_per_ns = 1e9, .bytes_per_ns = 0.1, .floor_ns = 1000};
   const Node& fused = c.fused.graph.nodes[0];
   const auto us = [&](int64_t launches, int64_t bytes) {
-    return 1e-3 * (1000 * static_cast<double>(launches) + static_cast<double>(bytes) / 0.1);
+    return 1e-3 * (1000 * double(launches) + double(bytes) / 0.1);
   };
   const int64_t bytes = c.fused.graph.cost(fused).bytes(),
                 parts = c.recorded.cost(c.recorded.nodes[0]).bytes() +
                         c.recorded.cost(c.recorded.nodes[1]).bytes();
   EXPECT_EQ(parts - bytes, c.fused.groups[0].bytes_saved);
-  const std::string text = explain(c, rules, capture::rules(), ceiling);
-  test::expect_facts(
-      text, {fmt::format("   predicted {:.1f} us, unfused {:.1f}\n", us(1, bytes), us(2, parts))});
+  test::expect_facts(explain(c, rules, capture::rules(), ceiling),
+      {fmt::format("   predicted {:.1f} us, unfused {:.1f}\n", us(1, bytes), us(2, parts))});
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
   const uint64_t base = wanted ? 1000000 : 0;
   int skipped = 0, fused_groups = 0;
   for (int g = 0; g < graphs; ++g) {
-    const uint64_t seed = base + static_cast<uint64_t>(g);
+    const uint64_t seed = base + uint64_t(g);
     const Program program = make_program(seed);
     Tensors in{sample_tensor(program.input_shape, seed * 3 + 1, -1, 1)};
     const int64_t rows = program.classes ? [&] {
@@ -111,7 +111,7 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
       ASSERT_EQ(step.stats().replays, 2) << "graph " << seed;
       recorded = step.captured()->recorded;
       rewritten = step.captured()->fused.graph;
-      fused_groups += static_cast<int>(step.captured()->fused.groups.size());
+      fused_groups += int(step.captured()->fused.groups.size());
     }
     ASSERT_EQ(fused, again) << "graph " << seed << ": two fused runs differ";
     for (size_t t = 0; t < eager.size(); ++t) {

@@ -187,8 +187,8 @@ TEST(Ladder, TheHeadSaysWhatForbidsIt) {
   Training on_cpu({.sizes = {20, 16, 10}});
   Step step(on_cpu.function(), on_cpu.step_options());
   for (int i = 0; i < 2; ++i) step(batch_of(on_cpu.options, 8, 1));
-  const std::string text = explain(*step.captured(), RuleSet(), rules());
-  test::expect_facts(text, {"off      rule row_chain: no cpu kernel\n"});
+  test::expect_facts(
+      explain(*step.captured(), RuleSet(), rules()), {"off      rule row_chain: no cpu kernel\n"});
 }
 
 // Nothing may read the old weight after its update has moved, and nothing the gradient that is no

@@ -643,7 +643,7 @@ TEST(Promises, EachThreadHasItsOwnCapture) {
   for (int k = 0; k < 2; ++k) {  // the second thread may get the first one's id
     std::thread([&] {
       const auto run = [&](const std::function<Tensors(const Tensors&)>& call) {
-        manual_seed(20 + static_cast<uint64_t>(k));
+        manual_seed(20 + uint64_t(k));
         std::vector<Numbers> all;
         for (int i = 0; i < 4; ++i) all.push_back(numbers(call({x})[0]));
         return all;
@@ -804,8 +804,8 @@ TEST(Promises, BackwardThroughOpsBeforeTheStepIsRefused) {
     backward(loss);
     return Tensors{};
   });
-  const std::string message = test::message_of([&] { step({}); }, Error::Kind::state);
-  test::expect_facts(message, {"which ran before the step began", "hint:"});
+  test::expect_error(
+      Error::Kind::state, {"which ran before the step began", "hint:"}, [&] { step({}); });
   EXPECT_FALSE(w.grad().defined());
   backward(loss);  // outside it may
   EXPECT_TRUE(w.grad().defined());

@@ -13,9 +13,7 @@ namespace sinter {
 class Draw {
  public:
   explicit Draw(uint64_t seed) : seed_(seed) {}
-  int64_t below(int64_t n) {
-    return static_cast<int64_t>(philox_word(seed_, 1234, next_++) % static_cast<uint64_t>(n));
-  }
+  int64_t below(int64_t n) { return int64_t(philox_word(seed_, 1234, next_++) % uint64_t(n)); }
   double real(double low, double high) {
     return low + (high - low) * uniform_from_bits(philox_word(seed_, 1234, next_++));
   }
@@ -95,25 +93,20 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
   if (rows > 0) p.input_shape[0] = rows;
   const auto parameter = [&](const Shape& s) {
     p.parameter_shapes.push_back(s);
-    return static_cast<int>(
+    return int(
         p.parameter_shapes.size());  // its number once all are known: parameters follow the input
   };
   // Values are numbered after all parameters are known: first draw lines with results as -(k + 2),
   // then renumber.
   std::vector<std::pair<int, Shape>> pool{{0, p.input_shape}};
-  const int n = 3 + static_cast<int>(d.below(9));
+  const int n = 3 + int(d.below(9));
   for (int i = 0; i < n; ++i) {
     // Mostly the newest value, so that chains grow; sometimes an old one, so that values are
     // shared.
     const auto [a, shape] =
-        pool[d.chance(65) ? pool.size() - 1
-                          : static_cast<size_t>(d.below(static_cast<int64_t>(pool.size())))];
-    Program::Line line{.op = static_cast<int>(d.below(26)),
-        .a = a,
-        .b = -1,
-        .c = -1,
-        .number = d.real(-1.5, 1.5),
-        .dims = {}};
+        pool[d.chance(65) ? pool.size() - 1 : size_t(d.below(int64_t(pool.size())))];
+    Program::Line line{
+        .op = int(d.below(26)), .a = a, .b = -1, .c = -1, .number = d.real(-1.5, 1.5), .dims = {}};
     if (rows > 0 && (line.op == 17 || line.op == 19))
       line.op = d.chance(50) ? kRowOfItself : kColumnOfItself;
     Shape out = shape;
@@ -124,7 +117,7 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
             if (s == shape) same.push_back(value);
           }
           if (d.chance(30)) return parameter({shape[1]});
-          return same[static_cast<size_t>(d.below(static_cast<int64_t>(same.size())))];
+          return same[size_t(d.below(int64_t(same.size())))];
         };
     switch (line.op) {
       case 0:
@@ -137,7 +130,7 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
         for (const auto& [value, s] : pool) {
           if (s == shape) same.push_back(value);
         }
-        line.b = same[static_cast<size_t>(d.below(static_cast<int64_t>(same.size())))];
+        line.b = same[size_t(d.below(int64_t(same.size())))];
         break;
       }
       case 14: {
@@ -171,7 +164,7 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
       default: break;
     }
     p.lines.push_back(line);
-    pool.emplace_back(-static_cast<int>(p.lines.size()) - 1, out);
+    pool.emplace_back(-int(p.lines.size()) - 1, out);
   }
   if (d.chance(60)) {  // a classifier head
     p.classes = 2 + d.below(5);
@@ -187,7 +180,7 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
     p.lines.push_back(
         {.op = 0, .a = pool.back().first, .b = parameter({1}), .c = -1, .number = 0, .dims = {}});
   }
-  const int parameters = static_cast<int>(p.parameter_shapes.size());
+  const int parameters = int(p.parameter_shapes.size());
   const auto renumber = [&](int& v) {
     if (v <= -2) v = 1 + parameters + (-v - 2);
   };

@@ -244,11 +244,11 @@ Run run(const Setting& s, int calls, std::optional<int64_t> every) {
     if (i % 5 == 4) t.optimizer->set_lr(0.003);
   }
   out.counts = {std::ssize(log.launches()), allocator(s.options.device).stats().requests - requests,
-      static_cast<int64_t>(Tape::current().size()), next_random_op(), t.optimizer->steps()};
+      int64_t(Tape::current().size()), next_random_op(), t.optimizer->steps()};
   for (const Tensor& p : parameters) {
     see(p);
     const AutogradMeta& meta = p.autograd();
-    out.counts.push_back(static_cast<int64_t>(p.storage()->version()));
+    out.counts.push_back(int64_t(p.storage()->version()));
     out.counts.insert(out.counts.end(),
         {meta.grad.defined(), meta.grad.is_meta(), meta.grad_taken_by != nullptr, meta.known});
     if (meta.grad.defined() && !meta.grad.is_meta()) see(meta.grad);

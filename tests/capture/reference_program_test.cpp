@@ -85,17 +85,17 @@ class ReferenceProgram {
   int refused() const { return refused_; }
   Tensors inputs() const {
     Tensors inputs;
-    for (const int i : inputs_) inputs.push_back(values_[static_cast<size_t>(i)]);
+    for (const int i : inputs_) inputs.push_back(values_[size_t(i)]);
     return inputs;
   }
   // All results. `margin`: see InnerValues.
   Tensors run(const Tensors& inputs, double* margin) const {
     Tensors values(values_.size()), results;
-    for (size_t i = 0; i < inputs.size(); ++i) values[static_cast<size_t>(inputs_[i])] = inputs[i];
+    for (size_t i = 0; i < inputs.size(); ++i) values[size_t(inputs_[i])] = inputs[i];
     for (const Line& line : lines_) {
       int result = line.first_result;
       for (const Tensor& t : run_line(line, values, margin)) {
-        values[static_cast<size_t>(result++)] = t;
+        values[size_t(result++)] = t;
         results.push_back(t);
       }
     }
@@ -104,18 +104,17 @@ class ReferenceProgram {
 
  private:
   template <class T> const T& one_of(const std::vector<T>& list) {
-    return list[static_cast<size_t>(draw_.below(static_cast<int64_t>(list.size())))];
+    return list[size_t(draw_.below(int64_t(list.size())))];
   }
 
   static Tensors run_line(const Line& line, const Tensors& values, double* margin) {
     Tensors in;
-    for (const int i : line.operands)
-      in.push_back(i < 0 ? Tensor() : values[static_cast<size_t>(i)]);
+    for (const int i : line.operands) in.push_back(i < 0 ? Tensor() : values[size_t(i)]);
     const InnerValues inner(margin);
     Tensors out = line.op->reference(in, line.attrs);
     if (line.reads && !inner.values().empty()) {
       const Tensors found = inner.values();
-      out.push_back(neg(found[static_cast<size_t>(*line.reads) % found.size()]));
+      out.push_back(neg(found[size_t(*line.reads) % found.size()]));
     }
     return out;
   }
@@ -127,17 +126,17 @@ class ReferenceProgram {
     Line line{.op = &op, .attrs = form.attrs, .operands = {}, .reads = std::nullopt};
     line.attrs.parse("out", name_of(dtype_));
     const size_t values = values_.size(), inputs = inputs_.size();
-    const int64_t wrong = draw_.chance(15) ? draw_.below(static_cast<int64_t>(form.in.size())) : -1;
+    const int64_t wrong = draw_.chance(15) ? draw_.below(int64_t(form.in.size())) : -1;
     for (size_t i = 0; i < form.in.size(); ++i) {
-      const bool optional = static_cast<int>(i) >= op.min_inputs && form.in[i].defined() &&
-                            form.in[i].rank() == 1;  // a bias
+      const bool optional =
+          int(i) >= op.min_inputs && form.in[i].defined() && form.in[i].rank() == 1;  // a bias
       const bool absent = optional && draw_.chance(25);
-      line.operands.push_back(absent ? -1 : operand(form.in[i], static_cast<int64_t>(i) == wrong));
+      line.operands.push_back(absent ? -1 : operand(form.in[i], int64_t(i) == wrong));
     }
     if (draw_.chance(20)) line.reads = draw_.below(8);
     try {
       const NoGrad no_grad;
-      line.first_result = static_cast<int>(values_.size());
+      line.first_result = int(values_.size());
       for (const Tensor& t : run_line(line, values_, nullptr)) values_.push_back(t);
       lines_.push_back(std::move(line));
     } catch (const Error&) {
@@ -167,12 +166,12 @@ class ReferenceProgram {
                                              : dtype_;
       for (size_t i = values_.size(); i-- > 0;) {
         const bool fits = values_[i].shape() == shape && values_[i].dtype() == type;
-        if (fits && draw_.chance(40)) return static_cast<int>(i);
+        if (fits && draw_.chance(40)) return int(i);
       }
       t = cast(sample_tensor(shape, seed, -1, 1), type);
     }
     values_.push_back(t.to(device_));
-    inputs_.push_back(static_cast<int>(values_.size()) - 1);
+    inputs_.push_back(int(values_.size()) - 1);
     return inputs_.back();
   }
 
@@ -218,7 +217,7 @@ void run_program(uint64_t seed, Device device, bool print, Tally& tally) {
   const std::string text =
       cat("seed ", seed, " on ", device.str(), "\n", dump(recorded), dump(r.graph));
   if (print) std::printf("%s", text.c_str());
-  tally.groups += static_cast<int>(r.groups.size());
+  tally.groups += int(r.groups.size());
   for (const Miss& miss : r.misses) {
     ++tally.misses;
     EXPECT_NE(miss.obstacle.remedy, "") << miss.rule << ": " << miss.obstacle.why << "\n" << text;
@@ -252,8 +251,8 @@ void run_programs(Device device) {
   std::printf(
       "%d programs of seeds 0 to %d on %s, %d fused groups, %d near misses, %d lines "
       "refused, %d programs near a branch\n",
-      tally.programs, static_cast<int>(programs) - 1, device.str().c_str(), tally.groups,
-      tally.misses, tally.refused, tally.near_a_branch);
+      tally.programs, int(programs) - 1, device.str().c_str(), tally.groups, tally.misses,
+      tally.refused, tally.near_a_branch);
   EXPECT_GT(tally.groups, tally.programs) << "the programs give the rules too little to do";
   EXPECT_GT(tally.misses, tally.programs / 20);
   EXPECT_LT(tally.near_a_branch, tally.programs / 10);

@@ -65,7 +65,7 @@ TEST(Rewrite, TheIndexKnowsWhatTheGraphKnows) {
       const capture::Rewriter r =
           capture::rewrite(step.captured()->recorded, capture::RuleSet(rules), Device::Type::simt);
       const capture::Uses uses(r.graph);
-      const int count = static_cast<int>(r.graph.nodes.size());
+      const int count = int(r.graph.nodes.size());
       for (int n = 0; n < count; ++n) {
         const std::vector<int> near = uses.neighbours(r.graph, n, 0, count);
         for (int k = 0; k < count; ++k) {
@@ -74,7 +74,7 @@ TEST(Rewrite, TheIndexKnowsWhatTheGraphKnows) {
               << n << ", " << k;
         }
       }
-      for (int v = 0; v < static_cast<int>(r.graph.values.size()); ++v) {
+      for (int v = 0; v < int(r.graph.values.size()); ++v) {
         std::vector<int> readers;
         for (int n = 0; n < count; ++n) {
           if (r.graph.reads(r.graph.nodes[n], v)) readers.push_back(n);
@@ -181,7 +181,7 @@ struct MixedParameters {
   std::unique_ptr<nn::Optimizer> optimizer;
   MixedParameters(const std::vector<DType>& types, const std::string& kind) {
     for (size_t i = 0; i < types.size(); ++i) {
-      Tensor t = cast(sample_tensor({3, 2 + static_cast<int64_t>(i)}, i + 1, -1, 1), types[i]);
+      Tensor t = cast(sample_tensor({3, 2 + int64_t(i)}, i + 1, -1, 1), types[i]);
       t.set_requires_grad(true).autograd().name = cat("p", i);
       params.push_back({cat("p", i), t});
     }

@@ -121,8 +121,8 @@ TEST(Step, AHostReadInsideIsAnError) {
     out[0].to_vector<float>();
     return out;
   });
-  const std::string message = message_of([&] { step(batch_of(training.options, 4, 1)); });
-  test::expect_facts(message, {"read on the host inside a captured step"});
+  test::expect_facts(message_of([&] { step(batch_of(training.options, 4, 1)); }),
+      {"read on the host inside a captured step"});
   EXPECT_EQ(Tensor::ones({1}).item(), 1) << "and allowed again after the error";
 }
 
@@ -130,8 +130,7 @@ TEST(Step, ATensorMadeAnewIsAnError) {
   Step step([&](const Tensors& in) { return Tensors{add(in[0], Tensor::ones({4}))}; });
   const Tensors in{Tensor::ones({3, 4})};
   step(in);
-  const std::string message = message_of([&] { step(in); });
-  test::expect_facts(message, {"no op produced"});
+  test::expect_facts(message_of([&] { step(in); }), {"no op produced"});
 }
 
 TEST(Step, ChangedGuardsCaptureAgain) {
@@ -177,7 +176,7 @@ TEST(Step, ChoicesOfAnEarlierRunAreTakenNotMeasuredAgain) {
   EXPECT_EQ(c.fused.groups.size() + 1,
       fused.captured()->fused.groups.size());  // all others are fused: nothing was timed
   EXPECT_EQ(c.fused.graph.nodes.size(),
-      fused.captured()->fused.graph.nodes.size() + static_cast<size_t>(group.launches_saved));
+      fused.captured()->fused.graph.nodes.size() + size_t(group.launches_saved));
 }
 
 TEST(RuleSet, ReadsListsFromLeftToRight) {
@@ -188,8 +187,8 @@ TEST(RuleSet, ReadsListsFromLeftToRight) {
   EXPECT_TRUE(capture::RuleSet("linear_act").has("linear_act"));
   EXPECT_FALSE(capture::RuleSet("linear_act").has("softmax_xent"));
   EXPECT_TRUE(capture::RuleSet("none,linear_act,-linear_act,linear_act").has("linear_act"));
-  const std::string message = message_of([] { capture::RuleSet("all,-linear_atc"); });
-  test::expect_facts(message, {"nearest is linear_act"});
+  test::expect_facts(
+      message_of([] { capture::RuleSet("all,-linear_atc"); }), {"nearest is linear_act"});
   test::expect_facts(message_of([] { capture::RuleSet("all,"); }), {"empty item"});
 }
 

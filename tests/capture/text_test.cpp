@@ -225,7 +225,7 @@ TEST(GraphText, EveryOpAndAttributeComesBack) {
       node.attrs = sample.attrs;
       for (size_t i = 0; i < sample.in.size(); ++i) {
         Tensor t = sample.in[i];
-        node.in.push_back(t.defined() ? static_cast<int>(g.values.size()) : -1);
+        node.in.push_back(t.defined() ? int(g.values.size()) : -1);
         if (!t.defined()) continue;
         if (!op->cpu && t.dtype() == DType::f64) t = cast(t, DType::f32);  // f64 is for the CPU
         if (!op->takes_strides(i, sample.in.size())) t = contiguous(t);

@@ -26,7 +26,7 @@ TEST(Allocator, GivesABlockBackToTheSystemWhenItCannotKeepIt) {
   blocks.release(a, 1000);
   test::refuse_new = false;
   EXPECT_EQ(blocks.freed, 1);
-  EXPECT_EQ(blocks.stats().reserved_bytes, static_cast<int64_t>(Allocator::size_class(1000)));
+  EXPECT_EQ(blocks.stats().reserved_bytes, int64_t(Allocator::size_class(1000)));
   blocks.release(b, 1000);
   EXPECT_EQ(blocks.allocate(1000), b);
   blocks.release(b, 1000);

@@ -22,8 +22,7 @@ std::string content(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 size_t entries(const std::string& folder) {
-  return static_cast<size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+  return size_t(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
 // The system's calls, of which the k-th fails; their names are noted.

@@ -1,5 +1,6 @@
 // The comparison that all tests rely on must itself fail.
 #include "tests/closeness.h"
+#include "tests/test_util.h"
 
 #include <gtest/gtest.h>
 
@@ -72,7 +73,7 @@ TEST(Closeness, TellsTheUsedShareAndWhere) {
   EXPECT_NEAR(found.share, 0.5, 1e-9);
   EXPECT_NEAR(found.error, 0.1, 1e-9);
   EXPECT_NEAR(found.of_largest, 0.025, 1e-9);
-  EXPECT_NE(found.text.find("[1] of 3: got -2.1, wanted -2"), std::string::npos) << found.text;
+  test::expect_facts(found.text, {"[1] of 3: got -2.1, wanted -2"});
   EXPECT_EQ(closeness(kWanted, kWanted, {}).share, 0);
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/parallel.h"
 #include "tests/closeness.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -270,7 +271,7 @@ TEST(CpuGemm, OneDnnCacheServesThreadsAndForgets) {
     std::vector<float> c(20 * 20);
     EXPECT_TRUE(detail::gemm_onednn(
         make(20, 20, k, false, false), ones.data(), ones.data(), nullptr, c.data()));
-    return std::count(c.begin(), c.end(), static_cast<float>(k)) == 400;
+    return std::count(c.begin(), c.end(), float(k)) == 400;
   };
   for (int64_t k = 1; k <= 270; ++k) EXPECT_TRUE(sum_of(k)) << k;
   EXPECT_TRUE(sum_of(1));
@@ -306,12 +307,9 @@ TEST(CpuGemm, WrongDescriptionsAreOurMistake) {
   mixed.out = DType::f64;
   std::vector<float> x(16);
   for (const Gemm& d : {narrow, mixed}) {
-    try {
-      gemm(d, x.data(), x.data(), nullptr, x.data());
-      FAIL() << describe(d);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), Error::Kind::internal);
-    }
+    SCOPED_TRACE(describe(d));
+    test::expect_error(
+        Error::Kind::internal, {}, [&] { gemm(d, x.data(), x.data(), nullptr, x.data()); });
   }
 }
 

@@ -23,6 +23,11 @@ const char kernel_of_recorder = 0;
 constexpr char kNothing[] =
     ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n";
 
+// A status that is not what the row is about.
+template <class R> void need(R answer) {
+  if (int(answer) != 0) throw std::runtime_error("a call that must succeed fails");
+}
+
 // What the rows use: a stream and two blocks of the card's memory, and handles made on the way.
 struct Calls {
   bool wrong;
@@ -37,10 +42,6 @@ struct Calls {
     need(api().cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     need(api().cudaMalloc(&a, kBytes));
     need(api().cudaMalloc(&b, kBytes));
-  }
-  // A status that is not what the row is about.
-  template <class R> static void need(R answer) {
-    if (static_cast<int>(answer) != 0) throw std::runtime_error("a call that must succeed fails");
   }
   template <class T> T choose(T right, T bad) const { return wrong ? bad : right; }
 
@@ -96,26 +97,26 @@ int run(const Calls& calls, const Product& p) {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr, d = nullptr;
-  const auto u = [](int64_t v) { return static_cast<uint64_t>(v); };
-  Calls::need(api().cublasLtCreate(&handle));
-  Calls::need(api().cublasLtMatmulDescCreate(&desc, p.compute, p.scale));
+  const auto u = [](int64_t v) { return uint64_t(v); };
+  need(api().cublasLtCreate(&handle));
+  need(api().cublasLtMatmulDescCreate(&desc, p.compute, p.scale));
   const cublasOperation_t plain = CUBLAS_OP_N;
   for (const auto side : {CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB})
-    Calls::need(api().cublasLtMatmulDescSetAttribute(desc, side, &plain, sizeof plain));
-  Calls::need(api().cublasLtMatmulPreferenceCreate(&preference));
+    need(api().cublasLtMatmulDescSetAttribute(desc, side, &plain, sizeof plain));
+  need(api().cublasLtMatmulPreferenceCreate(&preference));
   const uint64_t most = kBytes;
-  Calls::need(api().cublasLtMatmulPreferenceSetAttribute(
+  need(api().cublasLtMatmulPreferenceSetAttribute(
       preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most));
   const int64_t asked_k = p.asked_k ? p.asked_k : p.k;
   const auto layout = [](cublasLtMatrixLayout_t& to, cudaDataType type, uint64_t rows,
                           uint64_t columns, int64_t ld) {
-    Calls::need(api().cublasLtMatrixLayoutCreate(&to, type, rows, columns, ld));
+    need(api().cublasLtMatrixLayoutCreate(&to, type, rows, columns, ld));
   };
   layout(a, p.a, u(p.m), u(asked_k), p.lda);
   layout(b, p.b, u(p.asked_k ? asked_k : p.inner), u(p.n), p.asked_k ? asked_k : p.inner);
   layout(c, p.c, u(p.m), u(p.n), p.ldc);
   layout(d, p.d, u(p.rows_d), u(p.n), std::max(p.ldc, p.rows_d));
-  if (p.dead) Calls::need(api().cublasLtMatrixLayoutDestroy(a));
+  if (p.dead) need(api().cublasLtMatrixLayoutDestroy(a));
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   if (const int answer = api().cublasLtMatmulAlgoGetHeuristic(
@@ -143,17 +144,17 @@ int run(const Calls& calls, const Convolved& q) {
   cudnnTensorDescriptor_t x = nullptr, y = nullptr;
   cudnnFilterDescriptor_t w = nullptr;
   cudnnConvolutionDescriptor_t c = nullptr;
-  Calls::need(api().cudnnCreate(&handle));
-  Calls::need(api().cudnnSetStream(handle, calls.stream));
-  Calls::need(api().cudnnCreateTensorDescriptor(&x));
-  Calls::need(api().cudnnCreateTensorDescriptor(&y));
-  Calls::need(api().cudnnCreateFilterDescriptor(&w));
-  Calls::need(api().cudnnCreateConvolutionDescriptor(&c));
-  Calls::need(api().cudnnSetTensor4dDescriptor(x, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 2, 3, 8, 8));
-  Calls::need(api().cudnnSetTensor4dDescriptor(y, q.format, CUDNN_DATA_FLOAT, 2, 4, q.y_h, 6));
-  Calls::need(api().cudnnSetFilter4dDescriptor(
+  need(api().cudnnCreate(&handle));
+  need(api().cudnnSetStream(handle, calls.stream));
+  need(api().cudnnCreateTensorDescriptor(&x));
+  need(api().cudnnCreateTensorDescriptor(&y));
+  need(api().cudnnCreateFilterDescriptor(&w));
+  need(api().cudnnCreateConvolutionDescriptor(&c));
+  need(api().cudnnSetTensor4dDescriptor(x, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, 2, 3, 8, 8));
+  need(api().cudnnSetTensor4dDescriptor(y, q.format, CUDNN_DATA_FLOAT, 2, 4, q.y_h, 6));
+  need(api().cudnnSetFilter4dDescriptor(
       w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 4, q.channels, 3, 3));
-  Calls::need(api().cudnnSetConvolution2dDescriptor(
+  need(api().cudnnSetConvolution2dDescriptor(
       c, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, q.compute));
   cudnnConvolutionFwdAlgoPerf_t found{};
   int count = 0;
@@ -163,13 +164,13 @@ int run(const Calls& calls, const Convolved& q) {
           api().cudnnGetConvolutionForwardAlgorithm_v7(handle, x, w, c, y, 8, &count, all.data()))
     return answer;
   for (int i = 0; i < count; ++i) {
-    const auto& proposal = all[static_cast<size_t>(i)];
+    const auto& proposal = all[size_t(i)];
     if (proposal.status == CUDNN_STATUS_SUCCESS && proposal.memory >= found.memory &&
         proposal.memory <= kBytes)
       found = proposal;
   }
   if (q.short_of_memory && found.memory == 0) return CUDNN_STATUS_BAD_PARAM;  // none wants any
-  if (q.dead) Calls::need(api().cudnnDestroyTensorDescriptor(x));
+  if (q.dead) need(api().cudnnDestroyTensorDescriptor(x));
   const float one = 1, zero = 0;
   return api().cudnnConvolutionForward(handle, &one, x, calls.a, w, calls.a, c, found.algo, calls.b,
       q.short_of_memory ? found.memory - 1 : kBytes, &zero, y, calls.b);
@@ -178,51 +179,40 @@ int run(const Calls& calls, const Convolved& q) {
 
 int elapsed(const Calls& calls, cudaEvent_t event) {
   const cudaEvent_t other = calls.event();
-  for (const cudaEvent_t e : {other, event}) Calls::need(api().cudaEventRecord(e, calls.stream));
-  Calls::need(api().cudaStreamSynchronize(calls.stream));
+  for (const cudaEvent_t e : {other, event}) need(api().cudaEventRecord(e, calls.stream));
+  need(api().cudaStreamSynchronize(calls.stream));
   float ms = 0;
   return api().cudaEventElapsedTime(&ms, other, event);
 }
 
 const Row kRows[] = {
-    {"a block of no thread", false,
-        [](const Calls& c) {
-          return c.launch({1, 1, 1}, {c.choose(32u, 0u), 1, 1});
-        }},
+    {"a block of no thread", false, [](const Calls& c) { return c.launch(1, c.choose(32u, 0u)); }},
     {"a block of over 1024 threads", false,
-        [](const Calls& c) {
-          return c.launch({1, 1, 1}, {512, c.choose(2u, 3u), 1});
-        }},
+        [](const Calls& c) { return c.launch(1, dim3(512, c.choose(2u, 3u))); }},
     {"a block of over 64 layers", false,
-        [](const Calls& c) {
-          return c.launch({1, 1, 1}, {1, 1, c.choose(64u, 65u)});
-        }},
+        [](const Calls& c) { return c.launch(1, dim3(1, 1, c.choose(64u, 65u))); }},
     {"an empty grid", false,
-        [](const Calls& c) {
-          return c.launch({1, c.choose(1u, 0u), 1}, {32, 1, 1});
-        }},
+        [](const Calls& c) { return c.launch(dim3(1, c.choose(1u, 0u)), 32); }},
     {"a grid of over 65,535 rows", false,
-        [](const Calls& c) {
-          return c.launch({1, c.choose(65535u, 65536u), 1}, {32, 1, 1});
-        }},
+        [](const Calls& c) { return c.launch(dim3(1, c.choose(65535u, 65536u)), 32); }},
     // A card reads the addresses, not the direction: driver 580 copies as it should have been
     // asked.
     {"a copy to the card from its own memory", true,
         [](const Calls& c) {
-          return static_cast<int>(api().cudaMemcpyAsync(c.a,
-              c.choose<const void*>(c.host.data(), c.b), 64, cudaMemcpyHostToDevice, c.stream));
+          return int(api().cudaMemcpyAsync(c.a, c.choose<const void*>(c.host.data(), c.b), 64,
+              cudaMemcpyHostToDevice, c.stream));
         }},
     {"a copy to the card that goes to the host", false,
         [](const Calls& c) {
           std::vector<char> to(64);
-          return static_cast<int>(api().cudaMemcpyAsync(c.choose<void*>(c.a, to.data()),
-              c.host.data(), 64, cudaMemcpyHostToDevice, c.stream));
+          return int(api().cudaMemcpyAsync(c.choose<void*>(c.a, to.data()), c.host.data(), 64,
+              cudaMemcpyHostToDevice, c.stream));
         }},
     {"a copy from the card that reads the host", false,
         [](const Calls& c) {
           std::vector<char> to(64);
-          return static_cast<int>(api().cudaMemcpyAsync(to.data(),
-              c.choose<const void*>(c.a, c.host.data()), 64, cudaMemcpyDeviceToHost, c.stream));
+          return int(api().cudaMemcpyAsync(to.data(), c.choose<const void*>(c.a, c.host.data()), 64,
+              cudaMemcpyDeviceToHost, c.stream));
         }},
     {"elapsed time of an event that keeps none", false,
         [](const Calls& c) {
@@ -231,50 +221,48 @@ const Row kRows[] = {
     {"elapsed time of an event never recorded", false,
         [](const Calls& c) {
           const cudaEvent_t begin = c.event(), end = c.event();
-          Calls::need(api().cudaEventRecord(begin, c.stream));
-          if (!c.wrong) Calls::need(api().cudaEventRecord(end, c.stream));
-          Calls::need(api().cudaStreamSynchronize(c.stream));
+          need(api().cudaEventRecord(begin, c.stream));
+          if (!c.wrong) need(api().cudaEventRecord(end, c.stream));
+          need(api().cudaStreamSynchronize(c.stream));
           float ms = 0;
-          return static_cast<int>(api().cudaEventElapsedTime(&ms, begin, end));
+          return int(api().cudaEventElapsedTime(&ms, begin, end));
         }},
     {"elapsed time of an event recorded in a capture", false,
         [](const Calls& c) {
           const cudaEvent_t begin = c.event(), end = c.event();
-          Calls::need(api().cudaEventRecord(begin, c.stream));
+          need(api().cudaEventRecord(begin, c.stream));
           if (c.wrong)
-            Calls::need(api().cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal));
-          Calls::need(api().cudaEventRecord(end, c.stream));
+            need(api().cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal));
+          need(api().cudaEventRecord(end, c.stream));
           cudaGraph_t graph = nullptr;
-          if (c.wrong) Calls::need(api().cudaStreamEndCapture(c.stream, &graph));
-          Calls::need(api().cudaStreamSynchronize(c.stream));
+          if (c.wrong) need(api().cudaStreamEndCapture(c.stream, &graph));
+          need(api().cudaStreamSynchronize(c.stream));
           float ms = 0;
-          return static_cast<int>(api().cudaEventElapsedTime(&ms, begin, end));
+          return int(api().cudaEventElapsedTime(&ms, begin, end));
         }},
     {"a stream that was given back", true,
-        [](const Calls& c) {
-          return static_cast<int>(api().cudaMemsetAsync(c.a, 0, 64, c.another_stream()));
-        }},
+        [](const Calls& c) { return int(api().cudaMemsetAsync(c.a, 0, 64, c.another_stream())); }},
     {"an event that was given back", true,
         [](const Calls& c) {
           const cudaEvent_t event = c.event();
-          if (c.wrong) Calls::need(api().cudaEventDestroy(event));
-          return static_cast<int>(api().cudaEventRecord(event, c.stream));
+          if (c.wrong) need(api().cudaEventDestroy(event));
+          return int(api().cudaEventRecord(event, c.stream));
         }},
     {"a graph whose memory was freed", true,
         [](const Calls& c) {
           void* block = nullptr;
           cudaGraph_t graph = nullptr;
           cudaGraphExec_t executable = nullptr;
-          Calls::need(api().cudaMalloc(&block, 64));
-          Calls::need(api().cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal));
-          Calls::need(api().cudaMemsetAsync(block, 0, 64, c.stream));
-          Calls::need(api().cudaStreamEndCapture(c.stream, &graph));
-          Calls::need(api().cudaGraphInstantiate(&executable, graph, 0));
+          need(api().cudaMalloc(&block, 64));
+          need(api().cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal));
+          need(api().cudaMemsetAsync(block, 0, 64, c.stream));
+          need(api().cudaStreamEndCapture(c.stream, &graph));
+          need(api().cudaGraphInstantiate(&executable, graph, 0));
           if (c.wrong) {  // what is made in its place is no excuse
-            Calls::need(api().cudaFree(block));
-            Calls::need(api().cudaMalloc(&block, 64));
+            need(api().cudaFree(block));
+            need(api().cudaMalloc(&block, 64));
           }
-          return static_cast<int>(api().cudaGraphLaunch(executable, c.stream));
+          return int(api().cudaGraphLaunch(executable, c.stream));
         }},
     {"a product of inner sizes that differ", false,
         [](const Calls& c) { return run(c, Product{.inner = c.choose(16, 24)}); }},

@@ -32,7 +32,7 @@ const Function kFunctions[] = {
 // Distance of `value` from `exact` in units in the last place of a float near it; 0 where both
 // round to the same inf, NaN or signed zero.
 double ulps(float value, double exact) {
-  const float rounded = static_cast<float>(exact);
+  const float rounded = float(exact);
   if (std::isnan(exact) || std::isnan(value))
     return std::isnan(exact) == std::isnan(value) ? 0.0 : 1e9;
   if (std::isinf(rounded) || rounded == 0.0f)
@@ -49,7 +49,7 @@ TEST(Math, ErrorIsAtMostTwoUlpOverAllFloats) {
     float worst_at = 0;
     double worst = 0;
     for (uint64_t u = 0; u < kFloats; u += kStep) {
-      const float x = math::from_bits(static_cast<uint32_t>(u));
+      const float x = math::from_bits(uint32_t(u));
       const double error = ulps(f.ours(x), f.oracle(x));
       if (error > worst) {
         worst = error;
@@ -100,7 +100,7 @@ TEST(Math, PowIsCs) {
 // A vectorised loop, its scalar tail and a single call give the same bits.
 TEST(Math, SameBitsInEveryLoop) {
   std::vector<float> x(1003), y(x.size());
-  for (size_t i = 0; i < x.size(); ++i) x[i] = (static_cast<float>(i) - 400.0f) * 0.037f;
+  for (size_t i = 0; i < x.size(); ++i) x[i] = (float(i) - 400.0f) * 0.037f;
   const auto check = [&](const char* name, auto f) {
     for (size_t i = 0; i < x.size(); ++i) y[i] = f(x[i]);
     for (size_t i = 0; i < x.size(); ++i) {

@@ -29,9 +29,9 @@ TEST_F(Parallel, CoversEveryItemOnce) {
   for (const int threads : {1, 2, 3, 8}) {
     set_num_threads(threads);
     for (const int64_t n : {0, 1, 7, 1000}) {
-      std::vector<std::atomic<int>> seen(static_cast<size_t>(n));
+      std::vector<std::atomic<int>> seen(n);
       parallel_for(n, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+        for (int64_t i = begin; i < end; ++i) ++seen[size_t(i)];
       });
       for (const auto& count : seen) ASSERT_EQ(count, 1);
     }

@@ -8,17 +8,21 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
+// Orders in which the emulator may run threads.
+inline const simt::Schedule kSchedules[] = {{simt::Schedule::Order::forward},
+    {simt::Schedule::Order::reversed}, {simt::Schedule::Order::one_warp_ahead, 5},
+    {simt::Schedule::Order::shuffled, 7}};
+
 template <class T> class Buffer {
  public:
   explicit Buffer(int64_t n)
-      : n_(n),
-        data_(static_cast<T*>(simt::allocator().allocate(static_cast<size_t>(n) * sizeof(T)))) {}
+      : n_(n), data_(static_cast<T*>(simt::allocator().allocate(size_t(n) * sizeof(T)))) {}
   // n values f(i)
   template <class F> Buffer(int64_t n, F&& f) : Buffer(n) {
     for (int64_t i = 0; i < n; ++i) data_[i] = static_cast<T>(f(i));
   }
   Buffer(const Buffer&) = delete;
-  ~Buffer() { simt::allocator().release(data_, static_cast<size_t>(n_) * sizeof(T)); }
+  ~Buffer() { simt::allocator().release(data_, size_t(n_) * sizeof(T)); }
   In<T> in() const { return {data_, n_}; }
   Out<T> out() { return {data_, n_}; }
   InOut<T> in_out() { return {data_, n_}; }

@@ -11,9 +11,6 @@ namespace {
 using simt::Counters;
 using simt::Schedule;
 
-const Schedule kSchedules[] = {{Schedule::Order::forward}, {Schedule::Order::reversed},
-    {Schedule::Order::one_warp_ahead, 5}, {Schedule::Order::shuffled, 7}};
-
 // f queues kernels; what they did under every schedule is the same.
 template <class F> Counters counted(F&& f) {
   Counters first;
@@ -136,7 +133,7 @@ TEST(SimtCountsTest, WarpWideInstructions) {
   });
   EXPECT_EQ(sum.shuffles, 11 * 2 * 5);
   EXPECT_EQ(sum.barriers, 11 * 2 + 10);
-  Buffer<bf16> a(256, [](int64_t i) { return bf16(static_cast<float>(i % 7)); });
+  Buffer<bf16> a(256, [](int64_t i) { return bf16(float(i % 7)); });
   Buffer<float> c(256);
   const Counters mma =
       counted([&] { launch<mma_product>(Grid{1}, 32, sizeof(MmaTiles), a.in(), a.in(), c.out()); });

@@ -77,7 +77,7 @@ SINTER_KERNEL sum_by_ticket(
   auto& scratch = shared<Shared<float, 32>>();
   const float part = block_sum(x[block_x() * threads_per_block() + thread_x()], scratch);
   if (thread_x() == 0) parts.put(block_x(), part);
-  if (!ticket(counter, static_cast<uint32_t>(grid_x()))) return;
+  if (!ticket(counter, uint32_t(grid_x()))) return;
   float sum = 0;
   for (int64_t i = thread_x(); i < grid_x(); i += threads_per_block()) sum += parts[i];
   sum = block_sum(sum, scratch);

@@ -15,6 +15,7 @@
 #include "tests/closeness.h"
 #include "tests/core/simt_buffer.h"
 #include "tests/core/simt_kernels.h"
+#include "tests/test_util.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -24,9 +25,6 @@ namespace sinter::on_simt {
 namespace {
 
 using simt::Schedule;
-
-const Schedule kSchedules[] = {{Schedule::Order::forward}, {Schedule::Order::reversed},
-    {Schedule::Order::one_warp_ahead, 5}, {Schedule::Order::shuffled, 7}};
 
 class SimtTest : public testing::Test {
  protected:
@@ -39,14 +37,7 @@ class SimtTest : public testing::Test {
 };
 
 // The message of what the queued kernels throw; "" if nothing.
-std::string failure() {
-  try {
-    simt::synchronize();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
+std::string failure() { return test::message_of(simt::synchronize); }
 
 // The parts in this order.
 void expect_parts(const std::string& text, std::initializer_list<std::string> parts,
@@ -55,8 +46,7 @@ void expect_parts(const std::string& text, std::initializer_list<std::string> pa
   for (const std::string& part : parts) {
     const size_t found = text.find(part, at);
     if (found == std::string::npos)
-      ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line()))
-          << "lacks: " << part << "\nin: " << text;
+      ADD_FAILURE_AT(where.file_name(), int(where.line())) << "lacks: " << part << "\nin: " << text;
     at = found == std::string::npos ? at : found + part.size();
   }
 }
@@ -69,9 +59,8 @@ SINTER_KERNEL write_indices(Out<int> y) {
                 at = (block * threads_per_block() + thread_x()) * 4;
   y.put(at, thread_x());
   y.put(at + 1, warp() * 100 + lane());
-  y.put(at + 2, static_cast<int>(block_x() + 10 * block_y() + 100 * block_z()));
-  y.put(at + 3,
-      static_cast<int>(warps_per_block() + 10 * (grid_x() + 10 * (grid_y() + 10 * grid_z()))));
+  y.put(at + 2, int(block_x() + 10 * block_y() + 100 * block_z()));
+  y.put(at + 3, int(warps_per_block() + 10 * (grid_x() + 10 * (grid_y() + 10 * grid_z()))));
 }
 
 TEST_F(SimtTest, Indices) {
@@ -138,7 +127,7 @@ SINTER_KERNEL add_in_turn(InOut<float> y, int rounds, int left) {
   block_sync();
   for (int r = 0; r < rounds; ++r) {
     if (r == 3 && thread_x() >= left) return;
-    if (thread_x() == r % left) s.put(0, s[0] * 1.25f + static_cast<float>(thread_x()));
+    if (thread_x() == r % left) s.put(0, s[0] * 1.25f + float(thread_x()));
     block_sync();
   }
   y.put(block_x() * left + thread_x(), s[0]);
@@ -146,7 +135,7 @@ SINTER_KERNEL add_in_turn(InOut<float> y, int rounds, int left) {
 
 TEST_F(SimtTest, BarriersOrderTheBlockAndForgetWhoLeft) {
   float want = 0;
-  for (int r = 0; r < 200; ++r) want = want * 1.25f + static_cast<float>(r % 33);
+  for (int r = 0; r < 200; ++r) want = want * 1.25f + float(r % 33);
   for (const Schedule& schedule : kSchedules) {
     simt::set_schedule(schedule);
     Buffer<float> y(33 * 9);
@@ -356,17 +345,11 @@ TEST_F(SimtTest, FaultsAreDataErrors) {
   Buffer<int> labels(64, [](int64_t i) { return i == 37 ? 12 : i % 10; });
   for (const Fault kind : {Fault::label_out_of_range, Fault::index_out_of_range}) {
     launch<bad_data>(Grid{2}, 32, 0, labels.in(), fault_flag(), kind);
-    try {
-      simt::synchronize();
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), Error::Kind::data);
-      EXPECT_EQ(
-          error.message(), std::string("simt: bad_data, block (1, 0, 0), thread 5: ") +
-                               (kind == Fault::label_out_of_range
-                                       ? "label out of range: 12 in row 37; 10 classes are 0..9"
-                                       : "index out of range: 12 at item 37; 10 rows are 0..9"));
-    }
+    EXPECT_EQ(test::message_of(simt::synchronize, Error::Kind::data),
+        cat("simt: bad_data, block (1, 0, 0), thread 5: ",
+            kind == Fault::label_out_of_range
+                ? "label out of range: 12 in row 37; 10 classes are 0..9"
+                : "index out of range: 12 at item 37; 10 rows are 0..9"));
   }
 }
 
@@ -410,7 +393,7 @@ TEST_F(SimtTest, AfterAnErrorTheEmulatorIsAsNew) {
       }
       launch<fails_midway>(Grid{8}, 128, 0, x.in(), y.out(), 1000);
       EXPECT_EQ(failure(), "");
-      for (int i = 0; i < 800; ++i) ASSERT_EQ(y[i], static_cast<float>(i % 100));
+      for (int i = 0; i < 800; ++i) ASSERT_EQ(y[i], float(i % 100));
     }
   }
 }
@@ -593,11 +576,9 @@ SINTER_KERNEL one_mma_tf32(In<float> a, In<float> b, Out<float> c, int swap) {
 
 template <class T> Buffer<T> random_values(int64_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
-  return {n, [&](int64_t) {
-            return T(static_cast<float>(static_cast<double>(random() >> 40) / (1 << 23) - 1));
-          }};
+  return {n, [&](int64_t) { return T(float(double(random() >> 40) / (1 << 23) - 1)); }};
 }
-float plain(bf16 v) { return static_cast<float>(v); }
+float plain(bf16 v) { return float(v); }
 float plain(float v) { return math::from_bits(math::to_bits(v) & 0xffffe000u); }  // as tf32
 
 // start + a b, m x n
@@ -608,8 +589,7 @@ std::vector<double> product(
   for (int r = 0; r < m; ++r) {
     for (int j = 0; j < n; ++j) {
       c.push_back(start);
-      for (int i = 0; i < k; ++i)
-        c.back() += static_cast<double>(plain(a[r * k + i])) * plain(b[i * n + j]);
+      for (int i = 0; i < k; ++i) c.back() += double(plain(a[r * k + i])) * plain(b[i * n + j]);
     }
   }
   return c;
@@ -653,7 +633,7 @@ SINTER_KERNEL ldmatrix_unwritten(Out<int> y) {
     if (lane() < 16 && (lane() != 9 || c != 3)) tile.put(lane(), c, bf16(1.0f));
   }
   warp_sync();
-  y.put(lane(), static_cast<int>(ldmatrix_x4(tile, lane() % 16, lane() / 16 * 8)[0]));
+  y.put(lane(), int(ldmatrix_x4(tile, lane() % 16, lane() / 16 * 8)[0]));
 }
 
 TEST_F(SimtTest, LdmatrixReadsNoPoison) {
@@ -668,13 +648,8 @@ TEST_F(SimtTest, LdmatrixReadsNoPoison) {
 
 TEST_F(SimtTest, LaunchesAreChecked) {
   Buffer<int> y(4);
-  const auto refusal = [&](const Grid& grid, int block, size_t shared_bytes) -> std::string {
-    try {
-      launch<write_indices>(grid, block, shared_bytes, y.out());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+  const auto refusal = [&](const Grid& grid, int block, size_t shared_bytes) {
+    return test::message_of([&] { launch<write_indices>(grid, block, shared_bytes, y.out()); });
   };
   EXPECT_EQ(refusal({1}, 1025, 0),
       "write_indices: threads per block out of range: 1025; allowed 1..1024");
@@ -711,7 +686,7 @@ TEST_F(SimtTest, ReleasedMemoryStaysUntilTheQueueIsEmpty) {
   Buffer<float> other(32, [](int64_t) { return -1; });  // must not get the same block
   EXPECT_GT(simt::allocator().stats().live_bytes, live + 128);
   simt::synchronize();
-  for (int i = 0; i < 32; ++i) ASSERT_EQ(y[i], static_cast<float>(i));
+  for (int i = 0; i < 32; ++i) ASSERT_EQ(y[i], float(i));
   EXPECT_EQ(simt::allocator().stats().live_bytes, live + 128);
 }
 

@@ -4,6 +4,7 @@
 
 #include "data/batches.h"
 #include "tests/data/data_test_util.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -14,9 +15,9 @@ constexpr ImageShape kSize{.channels = 1, .height = 30, .width = 20};
 
 // A square of 4 x 4 bright pixels in the middle.
 Bytes square() {
-  Bytes image(static_cast<size_t>(kSize.pixels()));
+  Bytes image(size_t(kSize.pixels()));
   for (int64_t y = 13; y < 17; ++y)
-    for (int64_t x = 8; x < 12; ++x) image[static_cast<size_t>(y * kSize.width + x)] = 200;
+    for (int64_t x = 8; x < 12; ++x) image[size_t(y * kSize.width + x)] = 200;
   return image;
 }
 Bytes augmented(const Augment& augment, const Bytes& image, int64_t index, int64_t epoch = 0,
@@ -34,8 +35,8 @@ Mass mass_of(const Bytes& image) {
   for (size_t i = 0; i < image.size(); ++i) {
     const double ink = image[i];
     mass.sum += ink;
-    mass.x += ink * static_cast<double>(i % static_cast<size_t>(kSize.width));
-    mass.y += ink * static_cast<double>(i / static_cast<size_t>(kSize.width));
+    mass.x += ink * double(i % size_t(kSize.width));
+    mass.y += ink * double(i / size_t(kSize.width));
   }
   mass.x /= mass.sum;
   mass.y /= mass.sum;
@@ -43,12 +44,12 @@ Mass mass_of(const Bytes& image) {
 }
 
 TEST(Augment, ByNothingIsTheImageItself) {
-  const Bytes image = test::pattern(static_cast<size_t>(kSize.pixels()));
+  const Bytes image = test::pattern(size_t(kSize.pixels()));
   EXPECT_EQ(augmented({}, image, 5), image);
 }
 
 TEST(Augment, IsAPureFunctionOfSeedEpochAndIndex) {
-  const Bytes image = test::pattern(static_cast<size_t>(kSize.pixels()));
+  const Bytes image = test::pattern(size_t(kSize.pixels()));
   for (const Augment& augment :
       {Augment{.shift = 2}, {.rotate = 10}, {.scale = 20}, {.shift = 1, .rotate = 5, .scale = 5}}) {
     const Bytes out = augmented(augment, image, 5);
@@ -116,7 +117,7 @@ TEST(Augment, IsParsed) {
 // the device that it goes to.
 TEST(AugmentSimt, BatchesHaveItInAnyOrderAndOnAnyDevice) {
   Split split{Tensor::empty({23, 1, 30, 20}, DType::u8), Tensor::empty({23}, DType::i32)};
-  const Bytes pixels = test::pattern(static_cast<size_t>(split.images.numel()));
+  const Bytes pixels = test::pattern(size_t(split.images.numel()));
   std::copy(pixels.begin(), pixels.end(), split.images.data<uint8_t>());
   std::iota(split.labels.data<int32_t>(), split.labels.data<int32_t>() + 23, 0);
   const BatchOptions plain{.size = 10};
@@ -136,9 +137,8 @@ TEST(AugmentSimt, BatchesHaveItInAnyOrderAndOnAnyDevice) {
     const auto values = y.images.to_vector<float>();
     const auto labels = y.labels.to_vector<int>();
     for (size_t k = 0; k < labels.size(); ++k)
-      by_label[static_cast<size_t>(labels[k])].assign(
-          values.begin() + static_cast<ptrdiff_t>(600 * k),
-          values.begin() + static_cast<ptrdiff_t>(600 * (k + 1)));
+      by_label[size_t(labels[k])].assign(
+          values.begin() + ptrdiff_t(600 * k), values.begin() + ptrdiff_t(600 * (k + 1)));
   }
   c.next();
   c.seek({0, 0});
@@ -148,9 +148,8 @@ TEST(AugmentSimt, BatchesHaveItInAnyOrderAndOnAnyDevice) {
     const auto values = batch.images.to_vector<float>();
     const auto labels = batch.labels.to_vector<int>();
     for (size_t k = 0; k < labels.size(); ++k)
-      EXPECT_TRUE(std::equal(by_label[static_cast<size_t>(labels[k])].begin(),
-          by_label[static_cast<size_t>(labels[k])].end(),
-          values.begin() + static_cast<ptrdiff_t>(600 * k)));
+      EXPECT_TRUE(std::equal(by_label[size_t(labels[k])].begin(), by_label[size_t(labels[k])].end(),
+          values.begin() + ptrdiff_t(600 * k)));
   }
 }
 

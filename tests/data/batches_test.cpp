@@ -13,6 +13,7 @@
 #include "tests/cuda_recorder.h"
 #include "tests/data/data_test_util.h"
 #include "tests/gpu_test.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -21,9 +22,8 @@ namespace {
 Split numbered(int64_t n) {
   Split split{Tensor::empty({n, 28, 28}, DType::u8), Tensor::empty({n}, DType::i32)};
   for (int64_t i = 0; i < n; ++i) {
-    std::fill_n(
-        split.images.data<uint8_t>() + i * kImagePixels, kImagePixels, static_cast<uint8_t>(i));
-    split.labels.data<int32_t>()[i] = static_cast<int32_t>(i);
+    std::fill_n(split.images.data<uint8_t>() + i * kImagePixels, kImagePixels, uint8_t(i));
+    split.labels.data<int32_t>()[i] = int32_t(i);
   }
   return split;
 }
@@ -33,7 +33,7 @@ TEST(EpochOrder, IsAPurePermutation) {
     std::vector<int32_t> order = epoch_order(n, 1, 0);
     EXPECT_EQ(order, epoch_order(n, 1, 0));
     std::sort(order.begin(), order.end());
-    std::vector<int32_t> identity(static_cast<size_t>(n));
+    std::vector<int32_t> identity(n);
     std::iota(identity.begin(), identity.end(), 0);
     EXPECT_EQ(order, identity);
   }
@@ -66,8 +66,7 @@ TEST(Batches, LastOneIsRaggedAndNothingIsDropped) {
       EXPECT_EQ(batch.images.shape(), (Shape{size, 784}));
       const auto labels = batch.labels.to_vector<int32_t>();
       for (int64_t i = 0; i < size; ++i)
-        EXPECT_EQ(
-            batch.images.data<float>()[i * 784 + 783], static_cast<float>(labels[i]) / 255.0f);
+        EXPECT_EQ(batch.images.data<float>()[i * 784 + 783], float(labels[i]) / 255.0f);
       seen.insert(seen.end(), labels.begin(), labels.end());
     }
     EXPECT_EQ(seen, epoch_order(23, 1, epoch));
@@ -109,7 +108,7 @@ TEST(Batches, ScalesEveryByteExactly) {
               mnist = gather_batch(split, all, DType::f32, Normalize::mnist),
               low = gather_batch(split, all, DType::bf16);
   for (int i = 0; i < 256; ++i) {
-    const float x = static_cast<float>(i) / 255.0f;
+    const float x = float(i) / 255.0f;
     for (const int p : {0, 391, 783}) {
       EXPECT_EQ(plain.images.data<float>()[i * 784 + p], x);
       EXPECT_EQ(mnist.images.data<float>()[i * 784 + p], (x - 0.1307f) / 0.3081f);
@@ -292,8 +291,8 @@ TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {
         }
         for (int64_t step = 0; step < 5; ++step) {
           const std::vector<int> wanted = whole.next().labels.to_vector<int>();
-          const auto rows = static_cast<int64_t>(wanted.size());
-          std::vector<std::vector<int>> own(static_cast<size_t>(ranks));
+          const auto rows = int64_t(wanted.size());
+          std::vector<std::vector<int>> own(ranks);
           for (int64_t rank = 0; rank < ranks; ++rank) {
             Batches& share = *shares[rank];
             const BatchPosition at = share.position();
@@ -309,7 +308,7 @@ TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {
           std::vector<int> together;
           for (int64_t at = 0; at < rows; at += part ? part : 10) {
             for (auto& labels : own) {
-              const auto mine = static_cast<size_t>(
+              const auto mine = size_t(
                   rows_of_rank(std::min(part ? part : 10, rows - at), &labels - own.data(), ranks)
                       .size());
               ASSERT_LE(mine, labels.size());

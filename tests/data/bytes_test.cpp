@@ -49,7 +49,7 @@ TEST(Bytes, GzipEndsMembersAndDamage) {
 
   const Bytes whole = test::gzip(b);
   const auto cut = [&](size_t n) {
-    return [&, n] { read(Bytes(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(n))); };
+    return [&, n] { read(Bytes(whole.begin(), whole.begin() + ptrdiff_t(n))); };
   };
   expect_error(kData, {"gzip", "ends early", "f.gz", "bytes unpacked"}, cut(whole.size() / 2));
   expect_error(kData, {"ends early", "70000 bytes unpacked"}, cut(whole.size() - 8));

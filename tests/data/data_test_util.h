@@ -43,15 +43,14 @@ inline Bytes deflate_stored(const Bytes& data) {
     const uint16_t inverse = static_cast<uint16_t>(~n);
     out = out + Bytes{uint8_t(at + n == data.size()), uint8_t(n), uint8_t(n >> 8), uint8_t(inverse),
                     uint8_t(inverse >> 8)};
-    out.insert(out.end(), data.begin() + static_cast<ptrdiff_t>(at),
-        data.begin() + static_cast<ptrdiff_t>(at + n));
+    out.insert(out.end(), data.begin() + ptrdiff_t(at), data.begin() + ptrdiff_t(at + n));
   }
   return out;
 }
 
 inline Bytes gzip(const Bytes& data) {
   return Bytes{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3} + deflate_stored(data) + little32(crc32(data)) +
-         little32(static_cast<uint32_t>(data.size()));
+         little32(uint32_t(data.size()));
 }
 
 // A PNG of 8 or 16 bits a channel; `channels` 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA. Rows are
@@ -60,7 +59,7 @@ inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pix
     uint8_t bits = 8, bool interlaced = false) {
   const auto chunk = [](const char* type, const Bytes& body) {
     const Bytes named = bytes_of(type) + body;
-    return big32(static_cast<uint32_t>(body.size())) + named + big32(crc32(named));
+    return big32(uint32_t(body.size())) + named + big32(crc32(named));
   };
   constexpr uint8_t kColour[] = {0, 0, 4, 2, 6};
   struct Pass {
@@ -70,13 +69,13 @@ inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pix
       adam7{{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2},
           {0, 1, 1, 2}};
   Bytes raw;
-  const size_t size = static_cast<size_t>(channels) * bits / 8, row = width * size;
+  const size_t size = size_t(channels) * bits / 8, row = width * size;
   for (const Pass& pass : interlaced ? adam7 : whole) {
     for (size_t y = pass.y; y * row < pixels.size() && pass.x < width; y += pass.step_y) {
       raw.push_back(0);
       for (size_t x = pass.x; x < width; x += pass.step_x) {
-        const auto at = pixels.begin() + static_cast<ptrdiff_t>(y * row + x * size);
-        raw.insert(raw.end(), at, at + static_cast<ptrdiff_t>(size));
+        const auto at = pixels.begin() + ptrdiff_t(y * row + x * size);
+        raw.insert(raw.end(), at, at + ptrdiff_t(size));
       }
     }
   }
@@ -94,7 +93,7 @@ inline Bytes png(uint32_t width, uint32_t height, int channels, const Bytes& pix
 
 // An IDX file whose header says `dims`.
 inline Bytes idx(const std::vector<uint32_t>& dims, const Bytes& body) {
-  Bytes out{0, 0, 8, static_cast<uint8_t>(dims.size())};
+  Bytes out{0, 0, 8, uint8_t(dims.size())};
   for (const uint32_t dim : dims) out = out + big32(dim);
   return out + body;
 }
@@ -108,12 +107,14 @@ inline Bytes npy(const std::string& dict, const Bytes& body) {
 inline std::string npy_dict(const std::string& descr, const std::string& shape) {
   return "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }";
 }
+inline Bytes npy(const std::string& descr, const std::string& shape, const Bytes& body) {
+  return npy(npy_dict(descr, shape), body);
+}
 
 // `n` bytes that differ from each other and from run to run of `salt`.
 inline Bytes pattern(size_t n, unsigned salt = 0) {
   Bytes out(n);
-  for (size_t i = 0; i < n; ++i)
-    out[i] = static_cast<uint8_t>((i * 2654435761u + salt * 97u) >> 13);
+  for (size_t i = 0; i < n; ++i) out[i] = uint8_t((i * 2654435761u + salt * 97u) >> 13);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "data/digits.h"
 #include "data/verify.h"
 #include "tests/data/data_test_util.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -19,7 +20,7 @@ Bytes images_file(uint32_t n, unsigned salt = 0) {
 }
 Bytes labels_file(uint32_t n) {
   Bytes labels(n);
-  for (uint32_t i = 0; i < n; ++i) labels[i] = static_cast<uint8_t>(i % 10);
+  for (uint32_t i = 0; i < n; ++i) labels[i] = uint8_t(i % 10);
   return test::idx({n}, labels);
 }
 
@@ -90,18 +91,16 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
   const Bytes pixels = test::pattern(60 * 784), labels = labels_file(60);
   const std::string idx_images = dir_.write("i", images_file(60)),
                     idx_labels = dir_.write("l", labels);
-  const std::string images =
-      dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(60, 784)"), pixels));
-  const std::string classes = dir_.write(
-      "y.npy", test::npy(test::npy_dict("|u1", "(60,)"), Bytes(labels.begin() + 8, labels.end())));
+  const std::string images = dir_.write("x.npy", test::npy("|u1", "(60, 784)", pixels));
+  const std::string classes =
+      dir_.write("y.npy", test::npy("|u1", "(60,)", Bytes(labels.begin() + 8, labels.end())));
   const Split a = read_split(idx_images, idx_labels, 10), b = read_split(images, classes, 10);
   EXPECT_EQ(a.images.to_vector<uint8_t>(), b.images.to_vector<uint8_t>());
   EXPECT_EQ(a.labels.to_vector<int>(), b.labels.to_vector<int>());
 
   const Dataset data = load_dataset({.what = images + "," + classes});
   EXPECT_EQ(data.sizes(), "train 48  val 4  test 8  28x28");
-  EXPECT_NE(data.description.find("y.npy (1/7 of it, drawn, for the test)"), std::string::npos)
-      << data.description;
+  test::expect_facts(data.description, {"y.npy (1/7 of it, drawn, for the test)"});
   EXPECT_EQ(data.files, (std::vector<std::string>{images, classes}));
   const Dataset whole =
       load_dataset({.what = images + "," + classes, .limit = 50, .pair_is_test = true});
@@ -111,7 +110,7 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
     expect_error(kData,
         {bad, "two files with a comma between", "DataOptions.what = images.npy,labels.npy"},
         [&] { load_dataset({.what = bad}); });
-  dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(59,)"), Bytes(59)));
+  dir_.write("y.npy", test::npy("|u1", "(59,)", Bytes(59)));
   expect_error(kData, {"counts differ", "60 images in " + images, "59 labels in " + classes},
       [&] { load_dataset({.what = images + "," + classes}); });
 }
@@ -120,12 +119,11 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
 TEST_F(DatasetTest, ANumPyPairSortedByLabelIsSplitByADraw) {
   Bytes sorted(70), pixels(70 * 784);
   for (size_t i = 0; i < sorted.size(); ++i) {
-    sorted[i] = static_cast<uint8_t>(i / 7);
-    pixels[i * 784 + 3] = static_cast<uint8_t>(i);
+    sorted[i] = uint8_t(i / 7);
+    pixels[i * 784 + 3] = uint8_t(i);
   }
-  const std::string images =
-      dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(70, 784)"), pixels));
-  const std::string labels = dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(70,)"), sorted));
+  const std::string images = dir_.write("x.npy", test::npy("|u1", "(70, 784)", pixels));
+  const std::string labels = dir_.write("y.npy", test::npy("|u1", "(70,)", sorted));
   const Dataset data = load_dataset({.what = images + "," + labels});
   EXPECT_TRUE(data.sorted);
   for (const Split* split : {&data.train, &data.test}) {
@@ -143,7 +141,7 @@ TEST_F(DatasetTest, ANumPyPairSortedByLabelIsSplitByADraw) {
   const std::string four = images + "," + labels + "," + images + "," + labels;
   const Dataset pairs = load_dataset({.what = four});
   EXPECT_EQ(pairs.sizes(), "train 65  val 5  test 70  28x28");
-  EXPECT_NE(pairs.description.find("sorted by label"), std::string::npos) << pairs.description;
+  test::expect_facts(pairs.description, {"sorted by label"});
   EXPECT_EQ(pairs.val.labels.to_vector<int>(), std::vector<int>(5, 9));
   EXPECT_EQ(pairs.test.labels.to_vector<int>()[69], 9);
 }
@@ -200,8 +198,7 @@ TEST_F(DatasetTest, FilesOfAnyNameAndSizeGivenOneByOne) {
   const Bytes pixels = test::pattern(70 * 5 * 4 * 3);
   const std::string grey = dir_.write("fashion.idx", test::idx({70, 6, 10}, Bytes(70 * 60, 9))),
                     labels = dir_.write("kinds.idx", labels_file(70)),
-                    colour = dir_.write(
-                        "x.npy", test::npy(test::npy_dict("|u1", "(70, 5, 4, 3)"), pixels));
+                    colour = dir_.write("x.npy", test::npy("|u1", "(70, 5, 4, 3)", pixels));
   const Dataset pair = load_dataset({.what = grey + "," + labels});
   EXPECT_EQ(pair.sizes(), "train 55  val 5  test 10  6x10");
   EXPECT_EQ(pair.train.images.describe(), "u8[55, 1, 6, 10] cpu");
@@ -250,7 +247,7 @@ TEST_F(DatasetTest, WhereItLooks) {
     EXPECT_EQ(mnist_cache_folder(), home.file(".cache/sinter/mnist"));
     const Dataset none = load_dataset({.limit = 1});
     EXPECT_EQ(none.name, "synthetic");
-    EXPECT_NE(none.description.find("none found"), std::string::npos);
+    test::expect_facts(none.description, {"none found"});
 
     write_four();
     std::filesystem::create_directories(home.file(".cache/sinter"));

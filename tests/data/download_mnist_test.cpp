@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "tests/data/data_test_util.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -50,10 +51,8 @@ TEST_F(DownloadMnist, DamagedFileIsNotKept) {
   dir_.write("base/train-images-idx3-ubyte.gz", test::gzip(test::bytes_of("not the digits")));
   const Outcome outcome = download();
   EXPECT_EQ(outcome.code, 3) << outcome.text;
-  for (const char* fact : {"checksum differs", "train-images", "wanted ba891046", "nothing kept"}) {
-    EXPECT_NE(outcome.text.find(fact), std::string::npos)
-        << fact << "\nis not in: " << outcome.text;
-  }
+  test::expect_facts(
+      outcome.text, {"checksum differs", "train-images", "wanted ba891046", "nothing kept"});
   EXPECT_TRUE(fs::is_empty(out()));
 }
 
@@ -75,10 +74,8 @@ TEST_F(DownloadMnist, GoodFilesAreFetchedOnceAndRepaired) {
   std::ofstream(out() + "/t10k-labels-idx1-ubyte.gz") << "damaged here";
   const Outcome second = download();
   EXPECT_EQ(second.code, 0) << second.text;
-  EXPECT_NE(second.text.find("kept    " + out() + "/train-images"), std::string::npos)
-      << second.text;
-  EXPECT_NE(second.text.find("fetched " + out() + "/t10k-labels"), std::string::npos)
-      << second.text;
+  test::expect_facts(
+      second.text, {"kept    " + out() + "/train-images", "fetched " + out() + "/t10k-labels"});
 }
 
 }  // namespace

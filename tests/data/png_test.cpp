@@ -19,7 +19,7 @@ class PngTest : public testing::Test {
 // A canvas of `ground` with a rectangle of `ink`.
 PngImage canvas(
     int width, int height, uint8_t ground, uint8_t ink, int x0, int y0, int x1, int y1) {
-  PngImage image{width, height, Bytes(static_cast<size_t>(width * height), ground), "canvas"};
+  PngImage image{width, height, Bytes(size_t(width * height), ground), "canvas"};
   for (int y = y0; y < y1; ++y)
     std::fill(&image.pixels[y * width + x0], &image.pixels[y * width + x1], ink);
   return image;
@@ -95,7 +95,7 @@ TEST_F(PngTest, BadFiles) {
   constexpr size_t kEnd = 12;  // the last chunk says only that the image ends
   for (size_t n = 8; n < good.size() - kEnd; ++n) {
     expect_error(kData, {"damaged", "x.png"},
-        [&] { read(Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(n))); });
+        [&] { read(Bytes(good.begin(), good.begin() + ptrdiff_t(n))); });
   }
   Bytes flipped = good;
   flipped[50] ^= 0x10;

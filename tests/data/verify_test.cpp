@@ -7,6 +7,7 @@
 #include "data/digits.h"
 #include "data/idx.h"
 #include "tests/data/data_test_util.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -29,7 +30,7 @@ class VerifyTest : public testing::Test {
   }
   DataReport verify(int64_t classes = 10) {
     for (const auto& [name, digits] : {std::pair("train", &train_), {"t10k", &test_}}) {
-      const auto n = static_cast<int64_t>(digits->labels.size());
+      const auto n = int64_t(digits->labels.size());
       write_idx(dir_.file(cat(name, "-images-idx3-ubyte")), {n, 28, 28}, digits->images);
       write_idx(dir_.file(cat(name, "-labels-idx1-ubyte")), {n}, digits->labels);
     }
@@ -57,11 +58,11 @@ TEST_F(VerifyTest, GoodDigitsPass) {
   EXPECT_EQ(train.brightest, 255);
   double sum = 0;
   for (const uint8_t pixel : train_.images) sum += pixel;
-  EXPECT_DOUBLE_EQ(train.mean, sum / static_cast<double>(train_.images.size()));
+  EXPECT_DOUBLE_EQ(train.mean, sum / double(train_.images.size()));
   EXPECT_EQ(train.blank + train.repeated, 0);
   EXPECT_GT(train.class_means, 0.6);
   const int64_t most = *std::max_element(train.counts.begin(), train.counts.end());
-  EXPECT_DOUBLE_EQ(train.wanted, static_cast<double>(2 * most) / 600);
+  EXPECT_DOUBLE_EQ(train.wanted, double(2 * most) / 600);
 }
 
 TEST_F(VerifyTest, ShuffledLabelsAreSeenInEitherSet) {
@@ -111,17 +112,15 @@ TEST_F(VerifyTest, ASetSortedByLabelIsSaidToBe) {
       [&](size_t a, size_t b) { return drawn.labels[a] < drawn.labels[b]; });
   for (size_t i = 0; i < order.size(); ++i) {
     train_.labels[i] = drawn.labels[order[i]];
-    std::copy_n(drawn.images.begin() + static_cast<ptrdiff_t>(order[i] * kImagePixels),
-        kImagePixels, train_.images.begin() + static_cast<ptrdiff_t>(i * kImagePixels));
+    std::copy_n(drawn.images.begin() + ptrdiff_t(order[i] * kImagePixels), kImagePixels,
+        train_.images.begin() + ptrdiff_t(i * kImagePixels));
   }
   const DataReport four = verify();
   EXPECT_TRUE(four.sorted);
   expect_facts(four.failed, {"data: sorted by label: ", "train-labels-idx1-ubyte", "val"});
   // A pair is split by a draw: labels belong to images, and nothing is wrong.
-  const std::string images =
-      dir_.write("x.npy", test::npy(test::npy_dict("|u1", "(600, 784)"), train_.images));
-  const std::string labels =
-      dir_.write("y.npy", test::npy(test::npy_dict("|u1", "(600,)"), train_.labels));
+  const std::string images = dir_.write("x.npy", test::npy("|u1", "(600, 784)", train_.images));
+  const std::string labels = dir_.write("y.npy", test::npy("|u1", "(600,)", train_.labels));
   const DataReport pair = verify_dataset({.what = images + "," + labels});
   EXPECT_TRUE(pair.sorted);
   EXPECT_EQ(pair.failed, "");

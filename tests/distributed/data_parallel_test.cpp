@@ -41,10 +41,9 @@ class DataParallelRuns : public testing::TestWithParam<Run> {};
 TEST_P(DataParallelRuns, WeightsAreThoseOfOneProcessAndEqualOnAllRanks) {
   const std::vector<double> alone = train(GetParam(), 100);
   for (const int size : {1, 2, 3, 4}) {
-    std::vector<std::vector<double>> weights(static_cast<size_t>(size));
-    ThreadGroup(size).run([&](Communicator& ranks) {
-      weights[static_cast<size_t>(ranks.rank())] = train(GetParam(), 100);
-    });
+    std::vector<std::vector<double>> weights(size);
+    ThreadGroup(size).run(
+        [&](Communicator& ranks) { weights[size_t(ranks.rank())] = train(GetParam(), 100); });
     for (const std::vector<double>& of_rank : weights) EXPECT_EQ(of_rank, weights[0]);
     EXPECT_TRUE(test::close(weights[0], alone, {.absolute = kBound})) << size << " ranks";
     // In parts a lone process adds up shares of the mean, a rank the gradients of its rows.
@@ -76,10 +75,9 @@ TEST(DataParallel, F32AndBf16RanksTrainAsOneProcess) {
                              ? kBound * 0x1p29
                              : 4 * 0x1p-8 * test::closeness(start, alone, {.absolute = 1}).error;
     for (const int size : {2, 3}) {
-      std::vector<std::vector<double>> weights(static_cast<size_t>(size));
-      ThreadGroup(size).run([&](Communicator& ranks) {
-        weights[static_cast<size_t>(ranks.rank())] = train(run, kSteps);
-      });
+      std::vector<std::vector<double>> weights(size);
+      ThreadGroup(size).run(
+          [&](Communicator& ranks) { weights[size_t(ranks.rank())] = train(run, kSteps); });
       SCOPED_TRACE(cat(run.what, ", ", name_of(run.dtype), ", ", size, " ranks"));
       for (const std::vector<double>& of_rank : weights) EXPECT_EQ(of_rank, weights[0]);
       EXPECT_TRUE(test::close(weights[0], alone, {.absolute = bound}));
@@ -189,10 +187,8 @@ TEST(DataParallel, FusedStepKeepsTheOrderAndSaysWhatDoesNotFuse) {
   ranks.pieces = 0;
   training.train(5);
   EXPECT_EQ(ranks.pieces, 50U) << "a piece for each gradient, as in the eager step";
-  const std::string text = capture::explain(captured, capture::RuleSet());
-  EXPECT_NE(text.find("the gradient of 1.weight is first summed over all ranks (all_reduce)"),
-      std::string::npos)
-      << text;
+  test::expect_facts(capture::explain(captured, capture::RuleSet()),
+      {"the gradient of 1.weight is first summed over all ranks (all_reduce)"});
 }
 
 TEST(DataParallel, AProfileCountsTheBytesOfSumsAndSetsThemBesideNoRoof) {
@@ -227,41 +223,28 @@ TEST(DataParallel, OneProcessRunsNoSums) {
   EXPECT_EQ(log.events, "ggggguuuuuuuuuu");
 }
 
-// The message of what f throws.
-template <class F> std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
 TEST(DataParallel, RefusesWhatItCannotDo) {
   OneOfTwo ranks;
   const CommunicatorScope scope(&ranks);
   nn::Net normalized("conv 2 3; batchnorm; flatten; linear 2", {1, 4, 4});
-  EXPECT_EQ(message_of([&] {
+  EXPECT_EQ(test::message_of([&] {
     DataParallel(normalized, &ranks);
   }).find("data parallel: batch normalization is not supported: found BatchNorm2d(2"),
       0);
   nn::Net net("flatten; linear 2", {1, 1, 3});
   DataParallel parallel(net, &ranks);
   parallel.begin_batch(3);
-  EXPECT_NE(message_of([&] {
-    parallel.backward(Tensor::ones({3}));
-  }).find("losses is f32[3] cpu; this rank has the 2 rows from 0 on"),
-      std::string::npos);
+  test::expect_facts(test::message_of([&] { parallel.backward(Tensor::ones({3})); }),
+      {"losses is f32[3] cpu; this rank has the 2 rows from 0 on"});
   const Tensor partly = nn::Net("flatten; linear 2", {1, 1, 3})(Tensor::ones({2, 3}));
-  EXPECT_NE(message_of([&] { parallel.backward(sum(partly, 1)); }).find("1.bias got no gradient"),
-      std::string::npos);
+  test::expect_facts(
+      test::message_of([&] { parallel.backward(sum(partly, 1)); }), {"1.bias got no gradient"});
   const CommunicatorScope none(nullptr);
-  EXPECT_NE(
-      message_of([&] { parallel.begin_batch(3); }).find("CommunicatorScope"), std::string::npos);
+  test::expect_facts(test::message_of([&] { parallel.begin_batch(3); }), {"CommunicatorScope"});
 }
 
 TEST(DataParallel, WeightsThatDifferStopTheRunByName) {
-  const std::string message = message_of([] {
+  const std::string message = test::message_of([] {
     ThreadGroup(3).run([](Communicator& ranks) {
       nn::Net net("flatten; linear 2; relu; linear 2", {1, 1, 3});
       net.init_parameters(1);
@@ -270,7 +253,7 @@ TEST(DataParallel, WeightsThatDifferStopTheRunByName) {
       parallel.check_equal();
     });
   });
-  EXPECT_NE(message.find("3.weight of rank 2 is not that of rank 0"), std::string::npos) << message;
+  test::expect_facts(message, {"3.weight of rank 2 is not that of rank 0"});
 }
 
 }  // namespace

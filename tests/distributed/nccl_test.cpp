@@ -47,6 +47,8 @@ TEST(Nccl, DeclaresWhatTheHeaderDoes) {
 }
 #endif
 
+using Words = std::vector<std::string>;
+
 // Of a sum it makes a copy on the stream that it is given. One at a time.
 class FakeNccl {
  public:
@@ -60,7 +62,7 @@ class FakeNccl {
   FakeNccl(const FakeNccl&) = delete;
   FakeNccl& operator=(const FakeNccl&) = delete;
 
-  static inline std::vector<std::string> calls;
+  static inline Words calls;
   static inline std::string fails;  // the call that answers 3
   static inline int async = 0;      // what ncclCommGetAsyncError gives
   static inline std::string id;     // of ncclCommInitRank
@@ -156,8 +158,7 @@ TEST(NcclRecorder, TheIdTravelsByTheHostAndSoDoesWhatIsTheHosts) {
     ranks->finish_sum(0);
     EXPECT_EQ(number, 8);
   }
-  EXPECT_EQ(FakeNccl::calls,
-      (std::vector<std::string>{"unique_id", "init", "destroy", "init", "destroy"}));
+  EXPECT_EQ(FakeNccl::calls, (Words{"unique_id", "init", "destroy", "init", "destroy"}));
 }
 
 TEST(NcclRecorder, ASumRunsOnAStreamOfItsOwnBehindWhatIsThere) {
@@ -169,17 +170,16 @@ TEST(NcclRecorder, ASumRunsOnAStreamOfItsOwnBehindWhatIsThere) {
     FakeNccl::calls = {};
     toolkit.clear_log();
     ranks->start_sum(7, pieces.list, DType::f32, kCard);
-    EXPECT_EQ(FakeNccl::calls,
-        (std::vector<std::string>{"group_start", "all_reduce", "all_reduce", "group_end"}));
+    EXPECT_EQ(FakeNccl::calls, (Words{"group_start", "all_reduce", "all_reduce", "group_end"}));
     EXPECT_NE(FakeNccl::stream, cuda::stream());
     launch_named("beside");
     ranks->finish_sum(7);
-    std::vector<std::string> calls = toolkit.calls();
+    Words calls = toolkit.calls();
     std::erase(calls, "cudaEventCreateWithFlags");
     std::erase(calls, "cudaGetLastError");
     EXPECT_EQ(calls,
-        (std::vector<std::string>{"cudaEventRecord", "cudaStreamWaitEvent", "cudaMemcpyAsync",
-            "cudaMemcpyAsync", "cudaEventRecord", "cudaLaunchKernelExC", "cudaStreamWaitEvent"}));
+        (Words{"cudaEventRecord", "cudaStreamWaitEvent", "cudaMemcpyAsync", "cudaMemcpyAsync",
+            "cudaEventRecord", "cudaLaunchKernelExC", "cudaStreamWaitEvent"}));
     EXPECT_EQ(ranks->stats().bytes, 4 * 356);
     // The events are made once.
     toolkit.clear_log();
@@ -187,7 +187,7 @@ TEST(NcclRecorder, ASumRunsOnAStreamOfItsOwnBehindWhatIsThere) {
     ranks->finish_sum(7);
     EXPECT_EQ(toolkit.count("cudaEventCreateWithFlags"), 0);
   }
-  EXPECT_EQ(toolkit.leaks(), std::vector<std::string>{});
+  EXPECT_EQ(toolkit.leaks(), Words{});
 }
 
 TEST(NcclRecorder, InAGraphTheSumIsABranch) {
@@ -208,7 +208,7 @@ TEST(NcclRecorder, InAGraphTheSumIsABranch) {
     builder.begin(cuda::Pass::rehearsal);
     step();
     builder.end();
-    EXPECT_EQ(FakeNccl::calls, std::vector<std::string>{});  // nothing runs
+    EXPECT_EQ(FakeNccl::calls, Words{});  // nothing runs
     builder.begin(cuda::Pass::capture);
     step();
     const auto graph = builder.end();
@@ -221,10 +221,10 @@ TEST(NcclRecorder, InAGraphTheSumIsABranch) {
     EXPECT_TRUE(nodes.precedes(2, 3));
     EXPECT_FALSE(nodes.precedes(1, 2));
     graph->launch();
-    EXPECT_EQ(FakeNccl::calls,
-        (std::vector<std::string>{"group_start", "all_reduce", "group_end"}));  // at capture alone
+    EXPECT_EQ(
+        FakeNccl::calls, (Words{"group_start", "all_reduce", "group_end"}));  // at capture alone
   }
-  EXPECT_EQ(toolkit.leaks(), std::vector<std::string>{});
+  EXPECT_EQ(toolkit.leaks(), Words{});
 }
 
 TEST(NcclRecorder, FailuresNameTheRankAndLeaveNoGroupOpen) {
@@ -243,14 +243,13 @@ TEST(NcclRecorder, FailuresNameTheRankAndLeaveNoGroupOpen) {
     FakeNccl::calls = {};
     test::expect_error(Error::Kind::device, {"rank 1 of 2", "ncclAllReduce says 3"},
         [&] { ranks->start_sum(0, pieces.list, DType::f32, kCard); });
-    EXPECT_EQ(
-        FakeNccl::calls, (std::vector<std::string>{"group_start", "all_reduce", "group_end"}));
+    EXPECT_EQ(FakeNccl::calls, (Words{"group_start", "all_reduce", "group_end"}));
     FakeNccl::fails = "";
     ranks->start_sum(1, pieces.list, DType::f32, kCard);
     FakeNccl::async = 6;
     test::expect_error(Error::Kind::device, {"a sum says 6"}, [&] { ranks->finish_sum(1); });
   }
-  EXPECT_EQ(toolkit.leaks(), std::vector<std::string>{});
+  EXPECT_EQ(toolkit.leaks(), Words{});
 }
 
 #endif

@@ -76,7 +76,7 @@ class TrainingRun {
     constexpr int64_t kRows[] = {11, 8, 3, 16, 9};
     for (int s = 0; s < steps; ++s) {
       const int64_t rows = kRows[s % 5];
-      const auto seed = static_cast<uint64_t>(s);
+      const auto seed = uint64_t(s);
       const Tensor x = sample_tensor({rows, run_.image.numel()}, seed, 0, 1);
       trainer_->step({cast(x, run_.dtype).to(run_.device),
           sample_labels(rows, net_.output()[0], seed + 1).to(run_.device)});

@@ -17,16 +17,15 @@ const Words kBlameWords{"compare", "--blame", "--data", "synthetic", "--threads"
 Result geglu_blame(const Words& more) {
   Program program;
   program.name = "geglu";
-  return program.run(Words{"--blame", "--batch", "1", "--seq", "17", "--dim", "24", "--hidden",
-                         "40", "--threads", "1"} +
-                     more);
+  return program.run(0, Words{"--blame", "--batch", "1", "--seq", "17", "--dim", "24", "--hidden",
+                            "40", "--threads", "1"} +
+                            more);
 }
 
 TEST(MnistBlameSimt, HoldsEveryOpOfTheStepAgainstF64) {
   const Program program;
-  const Result r =
-      program.run(kBlameWords + Words{"--hidden", "16", "--batch", "9", "--devices", "cpu,simt"});
-  ASSERT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(
+      0, kBlameWords + Words{"--hidden", "16", "--batch", "9", "--devices", "cpu,simt"});
   expect_facts(r.out, {"blame   mlp 784-16-10 relu   batch 9", "cpu eager ", "cpu fused ",
                           "simt eager ", "simt fused ", " linear_act ", "Bound", "layers.0",
                           "verdict none of ", " ops exceeds its bound"});
@@ -36,10 +35,8 @@ TEST(MnistBlameSimt, HoldsEveryOpOfTheStepAgainstF64) {
 }
 
 TEST(MnistBlame, AsJson) {
-  const Result r = Program().run(
-      kBlameWords + Words{"--hidden", "16", "--batch", "9", "--device", "cpu", "--json"});
-  ASSERT_EQ(r.status, 0) << r.err;
-  const auto object = nlohmann::json::parse(r.out);
+  const auto object =
+      json_of(Program(), kBlameWords + Words{"--hidden", "16", "--batch", "9", "--device", "cpu"});
   EXPECT_EQ(object["schema"], "sinter.blame/1");
   EXPECT_TRUE(object["first"].is_null());
   EXPECT_TRUE(object["ops"][0]["op"].get<std::string>().ends_with(" linear"));
@@ -49,7 +46,6 @@ TEST(MnistBlame, AsJson) {
 TEST(GegluBlameSimt, HoldsTheGatedBlockAgainstF64) {
   for (const char* dtype : {"f32", "bf16"}) {
     const Result r = geglu_blame({"--devices", "cpu,simt", "--dtype", dtype});
-    EXPECT_EQ(r.status, 0) << r.err;
     expect_facts(r.out, {"gated_linear_backward", "verdict none of "});
   }
 }

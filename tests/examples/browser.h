@@ -23,16 +23,16 @@ struct Opened {
 // With a script of tests/examples behind the page's own.
 inline Opened open_page(
     const std::string& folder, const std::string& page, const std::string& script, int width) {
-  std::string text = Program::text(folder + "/" + page);
+  std::string text = text_of(folder + "/" + page);
   text.insert(text.rfind("</body>"),
-      "<script>" + Program::text(SINTER_SOURCE_DIR "/tests/examples/" + script) + "</script>");
+      "<script>" + text_of(SINTER_SOURCE_DIR "/tests/examples/" + script) + "</script>");
   std::ofstream(folder + "/driven.html") << text;
   const std::string command = cat("timeout 120 ", browser(),
       " --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir=", folder,
       "/browser --window-size=", width, ",900 --dump-dom 'file://", folder, "/driven.html' >",
       folder, "/dom 2>", folder, "/log");
   EXPECT_EQ(std::system(command.c_str()), 0);
-  return {Program::text(folder + "/dom"), Program::text(folder + "/log")};
+  return {text_of(folder + "/dom"), text_of(folder + "/log")};
 }
 
 }  // namespace sinter::test

@@ -43,8 +43,7 @@ TEST(MnistData, WhatIsMadeTrains) {
 
 TEST(MnistDoctorSimt, SaysWhatIsReady) {
   const Program program;
-  const Result r = program.run(0, {"doctor", "--threads", "1"});
-  expect_facts(r.out,
+  expect_facts(program.run(0, {"doctor", "--threads", "1"}).out,
       {"ok      version   sinter ", "build  ", "bf16      ", "products  ", "ok      threads   ",
           "cuda   ", "ok      data      synthetic digits", "download_mnist",
           "ok      cpu       against f64 none of ", "ok      simt      against f64 none of ",
@@ -52,8 +51,7 @@ TEST(MnistDoctorSimt, SaysWhatIsReady) {
   EXPECT_FALSE(exists(program.folder() / "runs"));
   Program lost;
   lost.environment = {"SINTER_DATA=nowhere"};
-  const Result bad = lost.run(7, {"doctor", "--threads", "1"});
-  expect_facts(bad.out,
+  expect_facts(lost.run(7, {"doctor", "--threads", "1"}).out,
       {"FAIL    data      data: no such folder: ", "nowhere", "\nfix first: data: --data DIR"});
 }
 
@@ -63,11 +61,9 @@ TEST(MnistDoctor, LooksIntoACheckpoint) {
   const Result r = program.run(0, {"doctor", "a/model.safetensors"});
   expect_facts(r.out, {"ok      a/model.safetensors: 4 tensors, ", "crc32 agrees",
                           "model   mlp 784-16-10", "sinter.config, ", "0.weight", "f32[16, 784]"});
-  const json o = json_of(program, {"doctor", "a/model.safetensors"});
-  EXPECT_EQ(o["tensors"].size(), 4u);
+  EXPECT_EQ(json_of(program, {"doctor", "a/model.safetensors"})["tensors"].size(), 4u);
   std::filesystem::resize_file(program.folder() / "a/model.safetensors", 20000);
-  const Result cut = program.run(4, {"doctor", "a/model.safetensors"});
-  EXPECT_EQ(cut.out, "");
+  EXPECT_EQ(program.run(4, {"doctor", "a/model.safetensors"}).out, "");
 }
 
 TEST(MnistModels, GegluTrainsSavesAndReads) {
@@ -77,8 +73,7 @@ TEST(MnistModels, GegluTrainsSavesAndReads) {
   const json eager = json_of(program, train);
   EXPECT_GT(eager["test"]["accuracy"], 0.5);
   EXPECT_EQ(eager["model"]["name"], "geglu 784-32-10");
-  const json read = json_of(program, {"eval", "--limit", "1000"});
-  EXPECT_EQ(read["loss"], eager["test"]["loss"]);
+  EXPECT_EQ(json_of(program, {"eval", "--limit", "1000"})["loss"], eager["test"]["loss"]);
   program.run(0, {"predict", "--index", "0"});
   const json fused = json_of(program, train + Words{"--mode", "fused"});
   EXPECT_NEAR(
@@ -103,8 +98,8 @@ TEST(MnistTrain, AccumAddsUpToOneStep) {
 }
 
 TEST(MnistTrain, PatienceEndsTheRun) {
-  const Program program;
-  const Result r = program.run(0, kSmall + Words{"--epochs", "50", "--lr", "0", "--patience", "2"});
+  const Result r =
+      Program().run(0, kSmall + Words{"--epochs", "50", "--lr", "0", "--patience", "2"});
   expect_facts(r.err,
       {"epoch 3/50", "stop    by --patience: val accuracy has not risen for 2 epochs, best "});
   EXPECT_EQ(r.err.find("epoch 4/50"), std::string::npos);
@@ -134,8 +129,8 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
   const auto save = [&](const char* name, const Bytes& bytes) {
     program.write(name, std::string(bytes.begin(), bytes.end()));
   };
-  save("x.npy", npy(npy_dict("|u1", "(4, 28, 28)"), images.bytes));
-  save("y.npy", npy(npy_dict("|u1", "(4,)"), labels.bytes));
+  save("x.npy", npy("|u1", "(4, 28, 28)", images.bytes));
+  save("y.npy", npy("|u1", "(4,)", labels.bytes));
   const json read = json_of(program, {"predict", "--from", "a", "x.npy"});
   ASSERT_EQ(read["predictions"].size(), 4u);
   EXPECT_EQ(read["predictions"][3]["input"], "x.npy 3");
@@ -143,8 +138,7 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
     const json one = json_of(program, {"predict", "--from", "a", "--index", std::to_string(i)});
     EXPECT_EQ(one["predictions"][0]["probabilities"], read["predictions"][i]["probabilities"]) << i;
   }
-  const json e = json_of(program, {"eval", "--from", "a", "--data", "x.npy,y.npy"});
-  EXPECT_EQ(e["images"], 4);
+  EXPECT_EQ(json_of(program, {"eval", "--from", "a", "--data", "x.npy,y.npy"})["images"], 4);
 
   const Result bad = program.run(3, {"predict", "--from", "a", "x.npy", "none.npy"});
   EXPECT_EQ(bad.out, "");
@@ -161,13 +155,12 @@ TEST(MnistPredict, NumPyImagesAndNothingBeforeAnError) {
 TEST(MnistRecipe, SchedulesHoldAtEveryStepInBothModes) {
   constexpr int kSteps = 20, kWarmup = 4;
   constexpr double kPeak = 0.05;
-  const Program program;
   const auto run = [&](const std::string& schedule, const std::string& mode) {
     return json_of(
-        program, {"train", "--limit", "32", "--batch", "32", "--epochs", std::to_string(kSteps),
-                     "--val", "0", "--hidden", "8", "--threads", "1", "--optimizer", "sgd", "--lr",
-                     "0.05", "--schedule", schedule, "--lr-warmup", std::to_string(kWarmup),
-                     "--mode", mode, "--save-every", "0"})["epochs"];
+        Program(), {"train", "--limit", "32", "--batch", "32", "--epochs", std::to_string(kSteps),
+                       "--val", "0", "--hidden", "8", "--threads", "1", "--optimizer", "sgd",
+                       "--lr", "0.05", "--schedule", schedule, "--lr-warmup",
+                       std::to_string(kWarmup), "--mode", mode, "--save-every", "0"})["epochs"];
   };
   const json constant = run("constant", "eager");
   for (const std::string schedule : {"constant", "cosine", "step", "onecycle"}) {
@@ -222,16 +215,14 @@ TEST(MnistStreams, PathsWithSpacesAndOtherLetters) {
                                                                   "Zi\xc3\xa9"
                                                                   "fern";
   program.run(0, {"data", "make", data, "--train", "300", "--test", "100"});
-  const Result trained =
-      program.run(0, kSmall + Words{"--data", data, "--steps", "5", "--out", run});
-  expect_facts(trained.out, {"run " + run});
+  expect_facts(program.run(0, kSmall + Words{"--data", data, "--steps", "5", "--out", run}).out,
+      {"run " + run});
   for (const Words& more : {Words{}, {"--from", run}, {"--from", run + "/model.safetensors"}}) {
     const Result r = program.run(Words{"eval"} + more);  // the data comes from the checkpoint
     EXPECT_EQ(r.status, 0) << r.err;
     expect_facts(r.err, {data});
   }
-  const Result again = program.run({"train", "--config", run + "/config.toml", "--print-config"});
-  expect_facts(again.out,
+  expect_facts(program.run({"train", "--config", run + "/config.toml", "--print-config"}).out,
       {"out = \"" + run + "\"\n", "data = \"" + (program.folder() / data).string() + "\"\n"});
 }
 

@@ -11,14 +11,13 @@ namespace {
 
 // The compared step has one learning rate on both sides, however many steps a side took before it.
 TEST(MnistCompare, ParityHoldsUnderEveryScheduleAndWarmUp) {
-  const Program program;
   for (const Words& words : {Words{"--schedule", "onecycle"}, {"--lr-warmup", "10"},
            {"--schedule", "cosine", "--optimizer", "sgd"},
            {"--schedule", "step", "--lr-warmup", "50%"}}) {
     Words all{"compare", "--data", "synthetic", "--hidden", "16", "--threads", "1", "--measure",
         "off", "--rounds", "1", "--steps", "1", "--warmup", "0"};
     all.insert(all.end(), words.begin(), words.end());
-    const Result r = program.run(0, all);
+    const Result r = Program().run(0, all);
   }
 }
 
@@ -87,9 +86,7 @@ TEST(MnistCompare, ANanOfAWeightIsNamedByEachCommand) {
   model.parameters()[0].data<float>()[2 * 784 + 5] = NAN;
   nn::write_safetensors((program.folder() / "nan.safetensors").string(), model.state_dict());
   const Words from{"--from", "nan.safetensors", "--data", "synthetic", "--threads", "1"};
-  const Result compared =
-      program.run(6, kOneRound + from + Words{"--rules", "none", "--batch", "4"});
-  expect_facts(compared.err,
+  expect_facts(program.run(6, kOneRound + from + Words{"--rules", "none", "--batch", "4"}).err,
       {"compare: nan on both sides: loss at [0]", "linear: the result is nan: first at [0, 2]",
           "operand 1, ", "0.weight, has nan at [2, 5]", "Linear(784 -> 16)"});
   const Result blamed = program.run(6, Words{"compare", "--blame", "--batch", "4"} + from);
@@ -106,11 +103,10 @@ TEST(MnistCompare, ANanOfAWeightIsNamedByEachCommand) {
 
 // The steps that are timed may run away from weights that are compared.
 TEST(MnistCompare, ANanOfTrainingIsNamed) {
-  const Program program;
   const Result r =
-      program.run(0, {"compare", "--data", "synthetic", "--threads", "1", "--measure", "off",
-                         "--rules", "none", "--optimizer", "sgd", "--lr", "1e6", "--hidden",
-                         "64,32", "--batch", "16", "--rounds", "2", "--steps", "10"});
+      Program().run(0, {"compare", "--data", "synthetic", "--threads", "1", "--measure", "off",
+                           "--rules", "none", "--optimizer", "sgd", "--lr", "1e6", "--hidden",
+                           "64,32", "--batch", "16", "--rounds", "2", "--steps", "10"});
   expect_facts(r.err, {"only the first steps are compared", ": the result is nan: first at "});
 }
 

@@ -38,16 +38,14 @@ void check_training(const std::string& device) {
                    there = found[1]["epochs"][epoch]["loss"];
       EXPECT_NEAR(there, here, 1e-3 * here) << mode;
     }
-    const Result eval =
-        program.run({"eval", "--from", "there", "--limit", "64", "--device", device, "--json"});
-    ASSERT_EQ(eval.status, 0) << eval.err;
-    EXPECT_NEAR(
-        json::parse(eval.out)["loss"].get<double>(), found[1]["test"]["loss"].get<double>(), 1e-5);
+    const json eval =
+        json_of(program, {"eval", "--from", "there", "--limit", "64", "--device", device});
+    EXPECT_NEAR(eval["loss"].get<double>(), found[1]["test"]["loss"].get<double>(), 1e-5);
     json probabilities[2];
     for (const bool other : {false, true}) {
-      const Result r = program.run(0, {"predict", "--index", "0", "--from", "there", "--json",
-                                          "--device", other ? device : "cpu"});
-      probabilities[other] = json::parse(r.out)["predictions"][0]["probabilities"];
+      const json read = json_of(program,
+          {"predict", "--index", "0", "--from", "there", "--device", other ? device : "cpu"});
+      probabilities[other] = read["predictions"][0]["probabilities"];
     }
     EXPECT_TRUE(test::close(probabilities[1].get<std::vector<double>>(),
         probabilities[0].get<std::vector<double>>(), {.absolute = 1e-5}));
@@ -58,9 +56,9 @@ using MnistGpu = test::GpuTest;
 TEST_F(MnistGpu, TrainsAsTheCpuDoes) { check_training("cuda"); }
 // The library's kernels on one side, own ones on the other, which cut operands otherwise.
 TEST_F(MnistGpu, ComparesNetsInTf32) {
-  const Result r = Program().run({"compare", "--data", "synthetic", "--model", "lenet", "--dtype",
-      "tf32", "--device", "cuda", "--rounds", "1", "--steps", "1"});
-  EXPECT_EQ(r.status, 0) << r.err;
+  const Result r =
+      Program().run(0, {"compare", "--data", "synthetic", "--model", "lenet", "--dtype", "tf32",
+                           "--device", "cuda", "--rounds", "1", "--steps", "1"});
   test::expect_facts(r.out, {", by TF32 "});
 }
 
@@ -73,10 +71,8 @@ TEST(MnistSimt, ComparesAndCountsLaunches) {
                  "   parity: loss ", "TOTAL", "- -> "});
   EXPECT_FALSE(has(r.out, "INCOMPLETE")) << r.out;
   EXPECT_FALSE(has(r.out, "nan")) << r.out;
-  const Result j =
-      program.run(0, {"compare", "--data", "synthetic", "--batch-size", "24", "--hidden", "24,16",
-                         "--device", "simt", "--rules", "none", "--json"});
-  const json o = json::parse(j.out);
+  const json o = json_of(program, {"compare", "--data", "synthetic", "--batch-size", "24",
+                                      "--hidden", "24,16", "--device", "simt", "--rules", "none"});
   EXPECT_EQ(o["launches"], (json{{"eager", 25}, {"fused", 25}, {"complete", true}}));
   EXPECT_TRUE(o["eager_us"].is_null());
 }

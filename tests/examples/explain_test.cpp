@@ -15,13 +15,6 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-Lines lines_of(const std::string& text) {
-  Lines out;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) out.push_back(line);
-  return out;
-}
-
 struct Cell {
   std::string text;
   size_t begin, end;

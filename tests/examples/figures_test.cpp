@@ -39,14 +39,7 @@ int check_factors(const std::string& text) {
 // All "Nx [" of the text.
 int count_factors(const std::string& text) {
   static const std::regex factor(R"([\d.]+x \[)");
-  return static_cast<int>(
-      std::distance(std::sregex_iterator(text.begin(), text.end(), factor), {}));
-}
-
-Json data_of_page(const std::string& page) {
-  const std::string begin = "id=\"data\">";
-  const size_t from = page.find(begin) + begin.size();
-  return Json::parse(page.substr(from, page.find("</script>", from) - from));
+  return int(std::distance(std::sregex_iterator(text.begin(), text.end(), factor), {}));
 }
 
 // The JSON of a comparison, the text file and the page that the same run wrote.
@@ -88,15 +81,13 @@ TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
   for (const auto& [name, words] : programs) {
     program.name = name;
     const Result r = program.run(0, words + few);
-    const Json page = data_of_page(Program::text(program.folder() / "c.html"));
-    check_comparison(
-        Json::parse(r.out), Program::text(program.folder() / "c.txt"), page["comparison"]);
+    const Json page = Json::parse(data_of(text_of(program.folder() / "c.html")));
+    check_comparison(Json::parse(r.out), text_of(program.folder() / "c.txt"), page["comparison"]);
   }
 }
 
 TEST(Figures, ARowOfBenchIsTheQuotientOfItsTimes) {
-  const Program program;
-  const Result r = program.run(0,
+  const Result r = Program().run(0,
       {"bench", "--device", "cpu", "--threads", "1", "--batch", "1,8", "--hidden", "8", "--json"});
   const Json rows = Json::parse(r.out)["rows"];
   ASSERT_EQ(rows.size(), 2U);
@@ -125,10 +116,9 @@ std::map<std::string, std::string> cells_of(
 
 // The rows of the table, the first block.
 std::vector<std::map<std::string, std::string>> rows_of(const std::string& table) {
-  std::istringstream lines(table);
   std::vector<std::map<std::string, std::string>> rows;
   std::vector<std::string> titles;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : lines_of(table)) {
     if (line.starts_with("ops ")) break;
     if (!titles.empty()) rows.push_back(cells_of(titles, line));
     if (!has(line, "Self%")) continue;
@@ -147,12 +137,10 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
       0, {"train", "--data", "synthetic", "--limit", "512", "--hidden", "32,16", "--steps", "40",
              "--batch-size", "16", "--threads", "1", "--device", "cpu", "--out", "run", "--val",
              "0", "--profile=table,json,html", "--rows", "-1"});
-  const auto text = [&](const char* name) {
-    return Program::text(program.folder() / "run" / name);
-  };
+  const auto text = [&](const char* name) { return text_of(program.folder() / "run" / name); };
   expect_facts(r.err, {"files   run/profile.txt, run/profile.html, run/profile.json\n"});
   const Json json = Json::parse(text("profile.json"));
-  EXPECT_EQ(data_of_page(text("profile.html"))["profiles"][0], json);
+  EXPECT_EQ(Json::parse(data_of(text("profile.html")))["profiles"][0], json);
   const std::string table = text("profile.txt"), advice = json["verdict"]["advice"],
                     evidence = json["verdict"]["evidence"];
   expect_facts(table, {evidence + (advice.empty() ? "" : " Do: " + advice + ".") + "\n"});
@@ -189,7 +177,7 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
   const std::string command = "node " SINTER_SOURCE_DIR "/tests/profiler/read_page.js " +
                               (program.folder() / "run/profile.html").string() + " rows >" + said;
   ASSERT_EQ(std::system(command.c_str()), 0);
-  const Json drawn = Json::parse(Program::text(said));
+  const Json drawn = Json::parse(text_of(said));
   ASSERT_EQ(drawn.size(), 2 * (rows.size() + 1)) << "and a table of their memory";
   for (size_t i = 1; i <= rows.size(); ++i) {
     std::map<std::string, std::string> page;
@@ -222,8 +210,7 @@ TEST(Figures, OnTheEmulatorSimtThereIsNoDistortion) {
                          "--profile=table,json", "--profile-steps", "0:1:2", "--out", "run"});
   expect_facts(r.out, {"times are the emulator's and mean nothing"});
   for (const char* word : {"distortion", "clean median"}) EXPECT_FALSE(has(r.out, word)) << r.out;
-  EXPECT_EQ(
-      Json::parse(Program::text(program.folder() / "run/profile.json"))["clean_us"], Json::array());
+  EXPECT_EQ(Json::parse(text_of(program.folder() / "run/profile.json"))["clean_us"], Json::array());
 }
 
 // Without --threads each of them tries: it is what train does.

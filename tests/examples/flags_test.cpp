@@ -64,7 +64,7 @@ TEST(App, AnInternalErrorIsStatus1AndShowsItsCallsOnlyWithV) {
     });
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
-    return app.main(static_cast<int>(argv.size()), argv.data());
+    return app.main(int(argv.size()), argv.data());
   };
   EXPECT_EXIT(std::exit(run({"broken", "-v"})), testing::ExitedWithCode(1),
       "error: internal: out.quiet.*as it should be.*a bug in sinter");

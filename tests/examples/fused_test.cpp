@@ -21,9 +21,7 @@ TEST(MnistFused, LearnsWhatEagerLearns) {
   const Program program;
   const Words recipe =
       kSmallFused + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
-  const Result eager = program.run(recipe), fused = program.run(recipe + kFused);
-  ASSERT_EQ(eager.status, 0) << eager.err;
-  ASSERT_EQ(fused.status, 0) << fused.err;
+  const Result eager = program.run(0, recipe), fused = program.run(0, recipe + kFused);
   const json e = json::parse(eager.out), f = json::parse(fused.out);
   EXPECT_EQ(f["mode"], "fused");
   EXPECT_GT(f["test"]["accuracy"], 0.6);
@@ -34,8 +32,8 @@ TEST(MnistFused, LearnsWhatEagerLearns) {
 }
 
 TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
-  const Program program;
-  const Result r = program.run(0, kSmallFused + kFused + Words{"--epochs", "3", "--rules", "none"});
+  const Result r =
+      Program().run(0, kSmallFused + kFused + Words{"--epochs", "3", "--rules", "none"});
   expect_facts(r.err, {"17 launches -> 17 (rules none), ", ", 2 captures in ",
                           ", 185 of 189 steps replayed, 0 allocations per replay\n"});
 }
@@ -43,13 +41,12 @@ TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
 TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
   const Program program;
   const Words train{"train", "--limit", "200", "--threads", "1"};
-  const Result r =
-      program.run(train + kFused + Words{"--steps", "4", "--explain", "--dump-graph", "step.txt"});
-  ASSERT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(
+      0, train + kFused + Words{"--steps", "4", "--explain", "--dump-graph", "step.txt"});
   expect_facts(
       r.out, {"\ngroup 1  softmax_xent ", "\ngroup 8  weight_grad_update  <- ",
                  "adam_update of 0.weight", "\nmemory   ", "\n25 launches -> 9 (rules all)\n"});
-  const std::string graph = Program::text(program.folder() / "step.txt");
+  const std::string graph = text_of(program.folder() / "step.txt");
   EXPECT_TRUE(graph.starts_with("sinter-graph 1\n"));
   expect_facts(graph, {" = gather_batch(", " = linear_act(%", "\nweight_grad_update("});
 
@@ -80,10 +77,8 @@ TEST(MnistFused, CompareCountsLaunchesAndBytesOfEachRuleSet) {
           Case{"all,-weight_grad_update", "adam", 10, 11'685'736, 10'676'072},
           Case{"none", "adam", 25, 11'685'736, 11'685'736},
           Case{"linear_act", "adam", 23, 11'685'736, 11'292'520}}) {
-    const Result r =
-        program.run(kCompare + Words{"--json", "--rules", c.rules, "--optimizer", c.optimizer});
-    ASSERT_EQ(r.status, 0) << c.rules << "\n" << r.err;
-    const json o = json::parse(r.out);
+    const json o =
+        json_of(program, kCompare + Words{"--rules", c.rules, "--optimizer", c.optimizer});
     EXPECT_EQ(o["schema"], "sinter.compare/1");
     EXPECT_EQ(o["launches"], (json{{"eager", 25}, {"fused", c.launches}, {"complete", true}}))
         << c.rules;
@@ -110,8 +105,7 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
       program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
   expect_facts(trained.err, {"25 launches -> 9 (rules all)"});
   for (int again = 0; again < 3; ++again) {
-    const Result compared = program.run(kCompare);
-    expect_facts(compared.out, {"launches: claimed 9, counted 9\n"});
+    expect_facts(program.run(kCompare).out, {"launches: claimed 9, counted 9\n"});
   }
   const Result measured = program.run(kCompare + Words{"--measure", "on", "--explain"});
   expect_facts(measured.out, {"choice   measured: a group goes where "});
@@ -129,10 +123,9 @@ TEST(MnistFused, ComparePrintsTheTableAndChecks) {
           "launches: claimed 10, counted 10\nnext     ", "\nsoftmax_xent <- log_softmax, nll",
           "  1942 -> 1740  ", "  unchanged\n", "  11686 -> 10676\n", "   parity: loss ",
           "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches"});
-  for (const char c : r.out + r.err)
-    ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
-  EXPECT_EQ(Program::text(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
-  expect_facts(Program::text(program.folder() / "g_fused.txt"),
+  for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int(c);
+  EXPECT_EQ(text_of(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
+  expect_facts(text_of(program.folder() / "g_fused.txt"),
       {"linear_act", "multi_tensor_update", "\ngradient %"});
 
   const Result strict = program.run(7, kCompare + Words{"--max-rel", "0"});
@@ -157,8 +150,7 @@ TEST(MnistFused, CompareTakesWeightsFromAFileAndGradientsInParts) {
   const Words accum{"--hidden", "16", "--batch", "16", "--accum", "2"};
   EXPECT_TRUE(program.run(kCompare + accum)
                   .out.starts_with("compare mlp 784-16-10 relu   batch 32 in parts of 16   "));
-  const Result r = program.run(0, kCompare + accum + Words{"--json"});
-  const json o = json::parse(r.out);
+  const json o = json_of(program, kCompare + accum);
   EXPECT_EQ(
       o["launches"], (json{{"eager", 41}, {"fused", o["launches"]["fused"]}, {"complete", true}}));
   EXPECT_LT(o["launches"]["fused"], 41);
@@ -182,8 +174,7 @@ TEST(MnistFused, PredictIsTimedInEachModeAndBatch) {
   const Program program;
   program.run(0, kSmallFused + Words{"--steps", "2", "--out", "a"});
   const Words bench{"predict", "--bench", "--from", "a", "--threads", "1", "--batch", "1,8"};
-  const Result r = program.run(0, bench + Words{"--json", "--dump-graph", "g.txt"});
-  const json o = json::parse(r.out);
+  const json o = json_of(program, bench + Words{"--dump-graph", "g.txt"});
   EXPECT_EQ(o["schema"], "sinter.predict-bench/1");
   ASSERT_EQ(o["rows"].size(), 6u);
   for (size_t i = 0; i < 6; ++i) {
@@ -217,22 +208,18 @@ TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
     program.run(0, kSmallFused + train);
     program.run(0, {"predict", "--from", "a", "--dump-graph", "g.txt"});
     const Words predict{"predict", "--from", "a", "--json", "--index", "3"};
-    const Result model = program.run(predict),
-                 graph = program.run(predict + Words{"--graph", "g.txt"});
-    ASSERT_EQ(model.status, 0) << model.err;
-    ASSERT_EQ(graph.status, 0) << graph.err;
+    const Result model = program.run(0, predict),
+                 graph = program.run(0, predict + Words{"--graph", "g.txt"});
     EXPECT_EQ(graph.out, model.out) << dtype;
   }
-  expect_facts(Program::text(program.folder() / "g.txt"), {"\noutput \"logits\" %"});
+  expect_facts(text_of(program.folder() / "g.txt"), {"\noutput \"logits\" %"});
 }
 
 TEST(MnistFused, ALossThatIsNotANumberNamesTheStepOfAReplay) {
   const Program program;
   const Words train{"train", "--limit", "2000", "--steps", "20", "--hidden", "64,32", "--threads",
       "1", "--optimizer", "sgd", "--lr", "1e5"};
-  const Result eager = program.run(train), fused = program.run(train + kFused);
-  EXPECT_EQ(eager.status, 6) << eager.err;
-  EXPECT_EQ(fused.status, 6) << fused.err;
+  const Result eager = program.run(6, train), fused = program.run(6, train + kFused);
   EXPECT_EQ(fused.out, "");
   const auto step = [](const std::string& text) {
     return text.substr(
@@ -243,8 +230,7 @@ TEST(MnistFused, ALossThatIsNotANumberNamesTheStepOfAReplay) {
 }
 
 TEST(MnistFused, Fast98RunsAndMissesItsTargetOnFewImages) {
-  const Program program;
-  const Result r = program.run(
+  const Result r = Program().run(
       7, {"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--hidden", "32"});
   expect_facts(r.out, {"   target 98 %: missed\n", ", 6 steps     run "});
   expect_facts(r.err,

@@ -11,19 +11,14 @@ namespace {
 
 using nlohmann::json;
 
-Result geglu(const Words& more) {
+Result geglu(const Words& more, int status = 0) {
   Program program;
   program.name = "geglu";
-  Words words{"--batch", "1", "--seq", "17", "--dim", "24", "--hidden", "40", "--threads", "1",
-      "--rounds", "1", "--steps", "1", "--warmup", "0"};
-  words.insert(words.end(), more.begin(), more.end());
-  return program.run(words);
+  const Words words{"--batch", "1", "--seq", "17", "--dim", "24", "--hidden", "40", "--threads",
+      "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+  return program.run(status, words + more);
 }
-json object(const Words& more) {
-  const Result r = geglu(more);
-  EXPECT_EQ(r.status, 0) << r.err;
-  return json::parse(r.out);
-}
+json object(const Words& more) { return json::parse(geglu(more).out); }
 
 void check_counts(const char* device) {
   const std::pair<const char*, int> sets[] = {
@@ -48,7 +43,6 @@ TEST(GegluSimt, LaunchesOfEveryRuleSet) { check_counts("simt"); }
 
 TEST(GegluSimt, SaysTheCostFirstAndShowsTheTable) {
   const Result r = geglu({"--explain"});
-  ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_TRUE(r.err.starts_with("cost ")) << r.err;
   expect_facts(
       r.out, {"gated_linear ", "<- linear x2, gelu_tanh, mul", "gated_linear_backward", "15 ->  6",
@@ -75,26 +69,19 @@ TEST(Geglu, WritesTheFilesOfItsProfile) {
   program.name = "geglu";
   const Words small{"--device", "cpu", "--threads", "1", "--batch", "1", "--seq", "8", "--dim",
       "16", "--hidden", "24", "--dtype", "f32"};
-  const auto run = [&](Words more) {
-    more.insert(more.end(), small.begin(), small.end());
-    return program.run(more);
-  };
-  const Result r = run({"--steps", "1", "--warmup", "0", "--rounds", "2",
-      "--profile=table,json,html,trace", "-o", "block"});
-  ASSERT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(0, small + Words{"--steps", "1", "--warmup", "0", "--rounds", "2",
+                                              "--profile=table,json,html,trace", "-o", "block"});
   expect_facts(r.out, {"CPU eager  step#"});
   for (const char* file :
       {"block.txt", "block.html", "block_eager.json", "block_fused.json", "block.trace.json.gz"})
     EXPECT_TRUE(std::filesystem::exists(program.folder() / file)) << file;
-  EXPECT_EQ(json::parse(Program::text(program.folder() / "block_fused.json"))["workload"],
+  EXPECT_EQ(json::parse(text_of(program.folder() / "block_fused.json"))["workload"],
       "geglu 16 -> 24, seq 8, gelu tanh, forward+backward");
-  EXPECT_EQ(run({"--profile=html", "-o", "block"}).status, 2);  // it is there
+  program.run(2, small + Words{"--profile=html", "-o", "block"});  // it is there
 }
 
 TEST(Geglu, ParityBeyondWhatIsAllowedIsStatus7) {
-  const Result strict = geglu({"--max-rel", "0", "--dtype", "bf16"});
-  EXPECT_EQ(strict.status, 7);
-  expect_facts(strict.err, {"geglu: results differ: "});
+  expect_facts(geglu({"--max-rel", "0", "--dtype", "bf16"}, 7).err, {"geglu: results differ: "});
 }
 
 }  // namespace

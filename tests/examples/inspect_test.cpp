@@ -37,9 +37,8 @@ const InspectCase kInspectOnSimt[] = {
 void expect_opened(const InspectCase& c, const std::vector<int>& widths = {}) {
   SCOPED_TRACE(c.name);
   const Program program;
-  const Result page = program.run(0, kInspectSmall + c.words);
-  expect_facts(page.out, {"step.html: open it in a browser"});
-  const std::string folder = program.folder(), text = Program::text(folder + "/step.html");
+  expect_facts(program.run(0, kInspectSmall + c.words).out, {"step.html: open it in a browser"});
+  const std::string folder = program.folder(), text = text_of(folder + "/step.html");
   EXPECT_LE(text.size(), size_t{3} << 20);
   const Result walk = program.run(0, kInspectSmall + c.words + Words{"--text"});
   expect_facts(walk.out, {"eager: ", "fused: ", "formula ", "in      ", "when the loss is known"});
@@ -92,15 +91,13 @@ TEST(Inspect, SwitchesCountWhatCompareCounts) {
 TEST(Inspect, JsonIsTheWalkAndNoPageIsWrittenOverUnasked) {
   const Program program;
   const Words words = kInspectSmall + kInspectCases[0].words;
-  const Result json = program.run(0, words + Words{"--json"});
-  const Json walk = Json::parse(json.out);
+  const Json walk = json_of(program, words);
   EXPECT_EQ(walk["schema"], "sinter.inspect/1");
   EXPECT_EQ(walk["steps"][0]["mode"], "eager");
   EXPECT_GT(walk["steps"][0]["launches"], walk["steps"][1]["launches"]);
   EXPECT_FALSE(std::filesystem::exists(program.folder() / "step.html"));
   program.run(0, words);
-  const Result again = program.run(2, words);
-  expect_facts(again.err, {"-o: a file is there: step.html"});
+  expect_facts(program.run(2, words).err, {"-o: a file is there: step.html"});
   program.run(0, words + Words{"--force"});
 }
 

@@ -30,19 +30,17 @@ TEST(Mnist, TrainsAndSaysSo) {
           "fused\n"});
   EXPECT_GT(std::stod(r.out.substr(8)), 60) << r.out;  // it learns: guessing gives 10 %
   // Neither stream has escapes or carriage returns off a terminal, and all of it is ASCII.
-  for (const char c : r.out + r.err)
-    ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << static_cast<int>(c);
+  for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int(c);
   for (const char* file : {"model.safetensors", "best.safetensors", "config.toml"})
     EXPECT_TRUE(exists(program.folder() / "runs/last" / file)) << file;
-  EXPECT_TRUE(has(Program::text(program.folder() / "runs/last/events.jsonl"),
-      "{\"step\":63,\"epoch\":1,\"loss\":"));
+  EXPECT_TRUE(has(
+      text_of(program.folder() / "runs/last/events.jsonl"), "{\"step\":63,\"epoch\":1,\"loss\":"));
 }
 
 TEST(Mnist, JsonIsOneObjectAndTheOnlyOutput) {
   const Program program;
-  const Result r =
-      program.run(with(kQuick, {"--json", "-q", "--seed", "18446744073709551615", "--val", "0"}));
-  ASSERT_EQ(r.status, 0) << r.err;
+  const Result r = program.run(
+      0, with(kQuick, {"--json", "-q", "--seed", "18446744073709551615", "--val", "0"}));
   EXPECT_EQ(r.err, "");
   EXPECT_EQ(r.out.find("{\n  \"schema\": \"sinter.train/1\""), 0u);
   const json o = json::parse(r.out);
@@ -56,11 +54,9 @@ TEST(Mnist, JsonIsOneObjectAndTheOnlyOutput) {
 
 TEST(Mnist, EvalAndPredictAgreeWithTrain) {
   const Program program;
-  const Result trained = program.run(
-      0, with(kQuick, {"--json", "--normalize", "mnist", "--act", "gelu", "--dropout", "0.1"}));
-  const json test = json::parse(trained.out)["test"];
-  const Result r = program.run(0, {"eval", "--json", "--limit", "2000", "--confusion"});
-  const json e = json::parse(r.out);
+  const json test = json_of(
+      program, with(kQuick, {"--normalize", "mnist", "--act", "gelu", "--dropout", "0.1"}))["test"];
+  const json e = json_of(program, {"eval", "--limit", "2000", "--confusion"});
   EXPECT_EQ(e["accuracy"], test["accuracy"]);
   EXPECT_EQ(e["loss"], test["loss"]);
   EXPECT_EQ(e["confusion"], test["confusion"]);
@@ -70,10 +66,8 @@ TEST(Mnist, EvalAndPredictAgreeWithTrain) {
   // by the best model's name.
   const json worst = e["worst"][0];
   const std::string index = std::to_string(worst["item"].get<int>());
-  const Result p =
-      program.run({"predict", "--json", "--index", index, "--from", "runs/last/model.safetensors"});
-  ASSERT_EQ(p.status, 0) << p.err;
-  const json prediction = json::parse(p.out)["predictions"][0];
+  const json prediction = json_of(program,
+      {"predict", "--index", index, "--from", "runs/last/model.safetensors"})["predictions"][0];
   EXPECT_EQ(prediction["digit"], worst["read_as"]);
   EXPECT_EQ(prediction["label"], worst["label"]);
   double sum = 0;
@@ -105,8 +99,7 @@ TEST(Mnist, ALossThatIsNotANumberEndsTheRun) {
   EXPECT_EQ(r.out, "");
   expect_facts(r.err, {"train: loss is ", "(epoch 1, batch ", "last good ", "lr 1e+06",
                           "hint: --lr 0.1 (the default of sgd) or --clip 1"});
-  const Result named = program.run(6, with(train, {"--check-nan"}));
-  expect_facts(named.err, {": the result is "});
+  expect_facts(program.run(6, with(train, {"--check-nan"})).err, {": the result is "});
 }
 
 TEST(Mnist, ATargetMissedIsStatus7AfterTheResult) {
@@ -192,7 +185,7 @@ TEST(Mnist, ProfilePrintsItsTable) {
   // A row of little time is folded into "small rows": which ones are is the machine's to say.
   expect_facts(r.out, {"CPU eager", "small rows", "launches 17", "next_batch"});
   EXPECT_EQ(r.out.find("test    "), 0u);
-  expect_facts(r.out, {Program::text(program.folder() / "runs/last/profile.txt")});
+  expect_facts(r.out, {text_of(program.folder() / "runs/last/profile.txt")});
 }
 
 TEST(Mnist, ASignalSavesAndEndsWith130) {

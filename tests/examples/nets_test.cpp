@@ -38,8 +38,7 @@ TEST(MnistNets, LenetTrainsAndIsReadBack) {
   program.run(0, {"train", "--resume", "--epochs", "3"});
   const Result init = program.run(0, {"train", "--init", "a", "--limit", "100", "--dry-run", "-v"});
   expect_facts(init.err, {"lenet 28x28-10, 61,706 parameters", "[128, 16, 10, 10]"});
-  const Result confusion = program.run({"eval", "--limit", "100", "--confusion"});
-  expect_facts(confusion.out, {"label  as 0  as 1"});
+  expect_facts(program.run({"eval", "--limit", "100", "--confusion"}).out, {"label  as 0  as 1"});
 }
 
 TEST(MnistNets, FusedTrainsTheSame) {
@@ -57,11 +56,10 @@ TEST(MnistNets, FusedTrainsTheSame) {
 
 // The mean is taken away behind it, so its gradient is rounding, of which Adam makes whole steps.
 TEST(MnistNets, CompareLeavesOutABiasBeforeBatchNorm) {
-  const Result compare = Program().run(
+  const json compare = json_of(Program(),
       {"compare", "--model", "conv 4 3; batchnorm; relu; pool 2; flatten; linear 10", "--batch",
-          "8", "--rounds", "1", "--steps", "1", "--warmup", "0", "--threads", "1", "--json"});
-  EXPECT_EQ(compare.status, 0) << compare.err;
-  EXPECT_EQ(json::parse(compare.out)["parity"]["not_compared"], json({"0.bias"}));
+          "8", "--rounds", "1", "--steps", "1", "--warmup", "0", "--threads", "1"});
+  EXPECT_EQ(compare["parity"]["not_compared"], json({"0.bias"}));
 }
 
 // The file holds PyTorch's keys for the same nn.Sequential, and one of them alone is taken, too.
@@ -76,10 +74,8 @@ TEST(MnistNets, WeightsHaveTheKeysOfASequential) {
   EXPECT_EQ(kernel->shape(), (Shape{16, 6, 5, 5}));
   nn::write_safetensors((program.folder() / "bare.safetensors").string(), weights);
   const Words dry{"train", "--limit", "64", "--dry-run", "--init", "bare.safetensors"};
-  const Result taken = program.run(0, dry + Words{"--model", "lenet"});
-  expect_facts(taken.err, {"init    ", "same keys"});
-  const Result unknown = program.run(4, dry);
-  expect_facts(unknown.err,
+  expect_facts(program.run(0, dry + Words{"--model", "lenet"}).err, {"init    ", "same keys"});
+  expect_facts(program.run(4, dry).err,
       {"not a model of mnist", "10 tensors without sinter.config", "--model LAYERS --init FILE"});
   program.run(4, {"eval", "--from", "bare.safetensors"});
 }
@@ -116,8 +112,8 @@ Colours colours(size_t n) {
   const Bytes noise = pattern(out.images.size());
   for (size_t i = 0; i < out.images.size(); ++i) {
     const size_t image = i / (9 * 8 * 3);
-    out.labels[image] = static_cast<uint8_t>(image * 7 % 3);
-    out.images[i] = static_cast<uint8_t>(noise[i] / 2 + (i % 3 == out.labels[image] ? 100 : 0));
+    out.labels[image] = uint8_t(image * 7 % 3);
+    out.images[i] = uint8_t(noise[i] / 2 + (i % 3 == out.labels[image] ? 100 : 0));
   }
   return out;
 }
@@ -125,8 +121,8 @@ Colours colours(size_t n) {
 TEST(MnistImages, ColourTrainsEvaluatesAndPredicts) {
   const Program program;
   const Colours all = colours(240);
-  save(program, "x.npy", npy(npy_dict("|u1", "(240, 9, 8, 3)"), all.images));
-  save(program, "y.npy", npy(npy_dict("|u1", "(240,)"), all.labels));
+  save(program, "x.npy", npy("|u1", "(240, 9, 8, 3)", all.images));
+  save(program, "y.npy", npy("|u1", "(240,)", all.labels));
   const Words data{"--data", "x.npy,y.npy", "--threads", "1", "--batch", "16"};
   const Words net{"--model", "conv 6 3; relu; pool 2; flatten; linear 10"};
   for (const Words& model : {Words{"--hidden", "16"}, net}) {
@@ -134,16 +130,14 @@ TEST(MnistImages, ColourTrainsEvaluatesAndPredicts) {
     expect_facts(r.err, {"9x8x3"});
     const json read = json_of(program, {"eval", "--worst", "3", "--html", "w.html", "--force"});
     EXPECT_GT(read["accuracy"], 0.9);
-    const std::string page = Program::text(program.folder() / "w.html");
+    const std::string page = text_of(program.folder() / "w.html");
     expect_facts(page, {"\"channels\":3,\"rows\":9,\"columns\":8,\"items\":[{\"item\":"});
     EXPECT_FALSE(has(page, "https:"));
     program.run(0, {"predict", "--index", "1"});
-    const json all_read = json_of(program, {"predict", "x.npy"});
-    EXPECT_EQ(all_read["predictions"].size(), 240u);
+    EXPECT_EQ(json_of(program, {"predict", "x.npy"})["predictions"].size(), 240u);
   }
-  const Result compare =
-      program.run(Words{"compare", "--rounds", "1", "--steps", "1", "--warmup", "0"} + data + net);
-  EXPECT_EQ(compare.status, 0) << compare.err;
+  const Result compare = program.run(
+      0, Words{"compare", "--rounds", "1", "--steps", "1", "--warmup", "0"} + data + net);
 
   // A model reads the images of one size.
   for (const Words& words :
@@ -168,12 +162,12 @@ TEST(MnistImages, PicturesOfAnotherSize) {
   const Program program;
   Bytes images(120 * 20 * 20), labels(120);
   for (size_t i = 0; i < 120; ++i) {  // a bar that stands or lies
-    labels[i] = static_cast<uint8_t>(i % 2);
+    labels[i] = uint8_t(i % 2);
     for (size_t k = 3; k < 17; ++k)
-      images[i * 400 + (i % 2 ? k * 20 + 10 : 200 + k)] = static_cast<uint8_t>(200 + i % 50);
+      images[i * 400 + (i % 2 ? k * 20 + 10 : 200 + k)] = uint8_t(200 + i % 50);
   }
-  save(program, "x.npy", npy(npy_dict("|u1", "(120, 20, 20)"), images));
-  save(program, "y.npy", npy(npy_dict("|u1", "(120,)"), labels));
+  save(program, "x.npy", npy("|u1", "(120, 20, 20)", images));
+  save(program, "y.npy", npy("|u1", "(120,)", labels));
   program.run(0, {"train", "--data", "x.npy,y.npy", "--classes", "2", "--threads", "1", "--model",
                      "conv 4 5; relu; pool 4; flatten; linear 2", "--batch", "8", "--epochs", "5",
                      "--lr", "0.01"});

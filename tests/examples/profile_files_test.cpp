@@ -28,9 +28,7 @@ class ProfileFiles : public testing::Test {
     result = program->run(with(kTrain, {"--profile=table,json,trace,stacks,html"}));
   }
   static void TearDownTestSuite() { delete program; }
-  static std::string text(const std::string& name) {
-    return Program::text(program->folder() / name);
-  }
+  static std::string text(const std::string& name) { return text_of(program->folder() / name); }
   static Program* program;
   static Result result;
 };
@@ -90,8 +88,7 @@ TEST_F(ProfileFiles, DiffReadsTracesOfPyTorch) {
   expect_facts(two.err, {"--same-work"});
   const Result same = program->run({"diff", eager, compiled, "--same-work"});
   EXPECT_EQ(same.out.find("no factor"), std::string::npos) << same.out;
-  const Result ours = program->run({"diff", "run/profile.json", eager});
-  expect_facts(ours.out,
+  expect_facts(program->run({"diff", "run/profile.json", eager}).out,
       {"aten::linear + aten::addmm <- linear ", "aten::mm <- matmul(wgrad)",
           "aten::relu + aten::clamp_min <- relu ", "aten::threshold_backward <- relu_backward "});
 }
@@ -130,11 +127,9 @@ TEST(Compare, ThePageHoldsTheOpenedStep) {
       program.run(0, {"compare", "-q", "--data", "synthetic", "--limit", "64", "--threads", "1",
                          "--device", "cpu", "--hidden", "16", "--batch", "4", "--rounds", "2",
                          "--steps", "2", "--profile=html", "-o", "both"});
-  const std::string page = Program::text(program.folder() / "both.html");
+  const std::string page = text_of(program.folder() / "both.html");
   EXPECT_LE(page.size(), size_t{3} << 20);
-  const std::string begin = "id=\"data\">";
-  const size_t from = page.find(begin) + begin.size(), to = page.find("</script>", from);
-  const Json data = Json::parse(page.substr(from, to - from));
+  const Json data = Json::parse(data_of(page));
   EXPECT_EQ(data["profiles"].size(), 2u);
   EXPECT_EQ(data["timelines"].size(), 2u);
   EXPECT_EQ(data["opened"]["schema"], "sinter.inspect/1");

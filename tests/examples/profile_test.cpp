@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tests/examples/program.h"
+#include "tests/test_util.h"
 
 namespace sinter::cli {
 namespace {
@@ -42,7 +43,7 @@ profiler::Report counted(std::vector<int64_t> launches) {
   profiler::Report r;
   r.rules = "all";
   for (const int64_t n : launches)
-    r.steps.push_back({.number = static_cast<int64_t>(r.steps.size()),
+    r.steps.push_back({.number = int64_t(r.steps.size()),
         .round = 0,
         .t0 = 0,
         .t1 = 1,
@@ -163,8 +164,7 @@ TEST(ProfileTable, TrainChecksItsWindowAndGradesAGuess) {
 }
 
 TEST(Expect, OnTheEmulatorSimtCountsAreExact) {
-  const Program program;
-  const Result r = program.run(0,
+  const Result r = Program().run(0,
       {"compare", "--data", "synthetic", "--batch-size", "8", "--hidden", "24,16", "--device",
           "simt", "--expect", "launches==2,eager.launches==25,api_calls==2,memcpy==0,allocs==0"});
 }
@@ -177,7 +177,7 @@ TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
       "--profile=table,json", "--expect", "launches==17"};
   const Result r = program.run(0, train);
   const auto profile =
-      nlohmann::json::parse(Program::text(program.folder() / "runs/last/profile.json"));
+      nlohmann::json::parse(test::text_of(program.folder() / "runs/last/profile.json"));
   for (const auto& row : profile["rows"]) {
     if (row["name"] == "linear") {
       EXPECT_EQ(row["calls"], 2 * 20);
@@ -194,7 +194,7 @@ TEST(ProfileTable, OnTheEmulatorSimtTheBatchIsNotCountedForTheStepEither) {
             "--hidden", "8", "--threads", "1", "--val", "0", "--steps", "6", "--profile=table,json",
             "--profile-steps", "1:1:3", "--out", device, "--expect", "launches==17,api_calls==17"});
     const auto profile =
-        nlohmann::json::parse(Program::text(program.folder() / device / "profile.json"));
+        nlohmann::json::parse(test::text_of(program.folder() / device / "profile.json"));
     int64_t gathers = 0;
     for (const auto& row : profile["rows"])
       gathers += row["kind"] == "data" ? row["launches"].get<int64_t>() : 0;

@@ -84,7 +84,7 @@ class Program {
     char buffer[4096];
     bool called = false;
     for (ssize_t n; terminal && (n = read(master, buffer, sizeof buffer)) > 0;) {
-      screen.append(buffer, static_cast<size_t>(n));
+      screen.append(buffer, size_t(n));
       if (!while_running || called || screen.find(call_at) == std::string::npos) continue;
       while_running(child);
       called = true;
@@ -93,7 +93,7 @@ class Program {
     int status = 0;
     waitpid(child, &status, 0);
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-        close_stdout ? "" : text(out), terminal ? screen : text(err)};
+        close_stdout ? "" : text_of(out), terminal ? screen : text_of(err)};
   }
 
   // As run(), and the exit status must be `status`.
@@ -101,13 +101,12 @@ class Program {
       std::source_location where = std::source_location::current()) const {
     const Result r = run(args, while_running);
     if (r.status != status)
-      ADD_FAILURE_AT(where.file_name(), static_cast<int>(where.line()))
+      ADD_FAILURE_AT(where.file_name(), int(where.line()))
           << testing::PrintToString(args) << ": status " << r.status << ", not " << status << "\n"
           << r.err << r.out;
     return r;
   }
 
-  static std::string text(const std::filesystem::path& path) { return text_of(path); }
   // Can there be a terminal? Not in a root file system without /dev/pts.
   static bool has_terminals() {
     const int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);

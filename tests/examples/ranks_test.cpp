@@ -130,12 +130,11 @@ TEST_F(MnistRanks, TrainAsOneProcessDoes) {
       std::erase(words, "0.2");
     }
     const RankProgram alone(1);
-    const Result one = alone.run(0, with(words, {"--json"}));
+    const nlohmann::json a = json_of(alone, words);
     for (const int ranks : c.what == "fused" ? std::vector{2, 3, 4} : std::vector{4}) {
       const RankProgram program(ranks);
-      const Result r = program.run(0, with(words, {"--json"}));
+      const nlohmann::json b = json_of(program, words);
       EXPECT_TRUE(close_weights(program, alone)) << c.what << ", " << ranks << " ranks";
-      const nlohmann::json a = nlohmann::json::parse(one.out), b = nlohmann::json::parse(r.out);
       EXPECT_EQ(a["test"]["images"], b["test"]["images"]);
       EXPECT_NEAR(a["test"]["loss"].get<double>(), b["test"]["loss"].get<double>(), 1e-4);
       // Accumulated, one process counts the mean of each step alike, a ragged one too.
@@ -341,8 +340,7 @@ TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
 
 TEST_F(MnistRanks, DoctorTriesASumOverAllRanks) {
   for (const int ranks : {1, 2}) {
-    const Result r = RankProgram(ranks).run({"doctor"});
-    EXPECT_EQ(r.status, 0) << r.out << r.err;
+    const Result r = RankProgram(ranks).run(0, {"doctor"});
     expect_facts(r.out, {ranks == 1 ? "a sum over 1 rank is right" : "over 2 ranks is right"});
     EXPECT_EQ(count_of_text(r.out, "ready: "), 1U) << r.out;
   }

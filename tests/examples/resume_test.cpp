@@ -20,7 +20,7 @@ const Words kThreeEpochs{"train", "--limit", "300", "--batch", "32", "--hidden",
     "3", "--threads", "1", "--log-every", "4", "--dropout", "0.2", "--out", "r"};
 
 std::string content(const Program& program, const std::string& name) {
-  return Program::text(program.folder() / "r" / name);
+  return text_of(program.folder() / "r" / name);
 }
 
 int64_t epochs_in(const std::string& events) {
@@ -131,8 +131,7 @@ TEST(MnistResume, MoreEpochsUnderAConstantRateAreAsIfPlanned) {
   std::replace(steps.begin(), steps.end(), std::string("--epochs"), std::string("--steps"));
   std::replace(steps.begin(), steps.end(), std::string("3"), std::string("14"));
   cut.run(0, with(steps, {"--val", "0"}));
-  const Result rest = cut.run(0, {"train", "--resume", "--epochs", "3", "--json"});
-  EXPECT_EQ(nlohmann::json::parse(rest.out)["epochs"].size(), 3U);
+  EXPECT_EQ(json_of(cut, {"train", "--resume", "--epochs", "3"})["epochs"].size(), 3U);
   EXPECT_EQ(epochs_in(content(cut, "events.jsonl")), 4) << "that within epoch 2 stays in the log";
 }
 
@@ -155,8 +154,7 @@ TEST(MnistResume, SaysWhatIsFinishedAndWhatIsNotIdentical) {
           "the bits of an undisturbed one: --threads was 1, now 2", ", 10 of 10 steps replayed"});
 
   std::filesystem::remove(program.folder() / "r/last.safetensors");
-  const Result weights = program.run(4, {"train", "--resume", "r"});
-  expect_facts(weights.err, {"weights only: ", "--init "});
+  expect_facts(program.run(4, {"train", "--resume", "r"}).err, {"weights only: ", "--init "});
 }
 
 TEST(MnistResume, OtherDataAndADamagedFileAreRefused) {
@@ -165,15 +163,13 @@ TEST(MnistResume, OtherDataAndADamagedFileAreRefused) {
   std::string bytes = content(program, "last.safetensors");
   bytes.back() ^= 1;
   program.write("r/last.safetensors", bytes);
-  const Result damaged = program.run(4, {"train", "--resume", "r"});
-  expect_facts(damaged.err, {"checkpoint: damaged: "});
+  expect_facts(program.run(4, {"train", "--resume", "r"}).err, {"checkpoint: damaged: "});
   bytes.back() ^= 1;
   const size_t at = bytes.find("data_crc");
   const size_t digit = bytes.find_first_of("123456789", at);
   bytes[digit] = bytes[digit] == '1' ? '2' : '1';
   program.write("r/last.safetensors", bytes);
-  const Result other = program.run(4, {"train", "--resume", "r"});
-  expect_facts(other.err, {"cannot resume with other data: "});
+  expect_facts(program.run(4, {"train", "--resume", "r"}).err, {"cannot resume with other data: "});
 }
 
 }  // namespace

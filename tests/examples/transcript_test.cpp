@@ -55,8 +55,8 @@ std::string expect_transcript(const std::string& name) {
 }
 
 TEST(Transcript, HelpFitsEightyColumns) {
-  std::istringstream lines(expect_transcript("help"));
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  for (const std::string& line : test::lines_of(expect_transcript("help")))
+    EXPECT_LE(line.size(), 80u) << line;
 }
 TEST(Transcript, PrintConfig) { expect_transcript("print_config"); }
 TEST(Transcript, WrongWords) { expect_transcript("wrong_words"); }

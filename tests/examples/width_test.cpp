@@ -10,8 +10,7 @@ namespace {
 
 // A path is a word, and stays whole.
 void expect_fits(const std::string& screen, size_t columns) {
-  std::istringstream lines(screen);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line : lines_of(screen)) {
     line.erase(0, line.rfind('\r', line.size() - 2) + 1);
     EXPECT_LE(line.find_last_not_of('\r') + 1, columns) << line;
   }
@@ -38,8 +37,7 @@ TEST(Width, NothingIsWiderThanTheTerminal) {
              Words{"predict", "--index", "0"}, Words{"inspect", "--text", "--threads", "1"},
              Words{"explain"}, Words{"train", "--help"}}) {
       SCOPED_TRACE(sinter::join(words, " "));
-      const Result r = program.run(0, words);
-      expect_fits(r.err, columns);
+      expect_fits(program.run(0, words).err, columns);
     }
   }
 }

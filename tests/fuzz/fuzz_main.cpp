@@ -39,18 +39,16 @@ void watch_memory() {
     if (!__sanitizer_install_malloc_and_free_hooks) return false;
     __sanitizer_install_malloc_and_free_hooks(
         [](const volatile void*, size_t n) {
-          const int64_t now = live += static_cast<int64_t>(n);
+          const int64_t now = live += int64_t(n);
           if (now > peak) peak = now;
         },
-        [](const volatile void* p) {
-          live -= p ? static_cast<int64_t>(__sanitizer_get_allocated_size(p)) : 0;
-        });
+        [](const volatile void* p) { live -= p ? int64_t(__sanitizer_get_allocated_size(p)) : 0; });
     return true;
   }();
   static_cast<void>(once);
 }
 
-double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+double processor_seconds() { return double(std::clock()) / CLOCKS_PER_SEC; }
 
 }  // namespace
 
@@ -60,7 +58,7 @@ void check_error(const std::exception& exception) {
   using Kind = Error::Kind;
   const Kind kind = error->kind();
   if (kind != Kind::data && kind != Kind::checkpoint && kind != Kind::usage)
-    fail(cat("an Error of kind ", static_cast<int>(kind), ": ", error->what()));
+    fail(cat("an Error of kind ", int(kind), ": ", error->what()));
   for (const char c : std::string_view(error->what())) {
     if ((c >= 0 && c < ' ' && c != '\n') || c == 127)
       fail(cat("a control byte in the message: ", escaped(error->what())));
@@ -86,7 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   guarded([&] { one({data, size}); });
   if (const double seconds = processor_seconds() - begin; seconds > kSeconds)
     fail(sinter::cat("took ", seconds, " s of processor time"));
-  const int64_t most = kMemory + static_cast<int64_t>(size);
+  const int64_t most = kMemory + int64_t(size);
   if (peak - before > most)
     fail(sinter::cat("took ", peak - before, " bytes of memory, at most ", most));
   return 0;

@@ -95,15 +95,13 @@ std::string op_line(Recipe& r, const Graph& graph) {
   const std::span<const OpDef* const> ops = all_ops();
   const OpDef& op = *ops[r.below(ops.size())];
   if (op.view) return "";
-  const size_t most = std::min<size_t>(static_cast<size_t>(op.most_inputs()), 24),
-               least = static_cast<size_t>(op.min_inputs);
+  const size_t most = std::min<size_t>(size_t(op.most_inputs()), 24), least = size_t(op.min_inputs);
   const size_t n = least + r.below(most - least + 1);
   std::vector<int> in;
   std::string operands;
   for (size_t i = 0; i < n; ++i) {
     const bool may_be_absent = op.in_place() || i >= least;
-    in.push_back(
-        may_be_absent && r.below(3) == 1 ? -1 : static_cast<int>(r.below(graph.values.size())));
+    in.push_back(may_be_absent && r.below(3) == 1 ? -1 : int(r.below(graph.values.size())));
     operands += cat(i ? ", " : "", in.back() < 0 ? "-" : cat("%", in.back()));
   }
   const Attrs attrs = attributes(r, op);
@@ -157,7 +155,7 @@ bool is_small(const Graph& graph) {
     if (v.shape.numel() > kMaxElements) return false;
   }
   for (const Buffer& buffer : graph.buffers) {
-    if (buffer.bytes > static_cast<size_t>(8 * kMaxElements)) return false;
+    if (buffer.bytes > size_t(8 * kMaxElements)) return false;
   }
   return graph.nodes.size() <= kMaxNodes;
 }
@@ -171,11 +169,11 @@ Tensor contents(const Value& v, uint64_t seed) {
   visit_all(v.dtype, [&](auto zero) {
     using T = decltype(zero);
     for (int64_t i = 0; i < t.numel(); ++i) {
-      const uint32_t word = philox_word(seed, 5, static_cast<uint64_t>(i));
+      const uint32_t word = philox_word(seed, 5, uint64_t(i));
       if constexpr (std::is_integral_v<T>) {
         t.data<T>()[i] = static_cast<T>(sizeof(T) == 1 ? word : word % 64 == 0 ? -1 : word % 3);
       } else {
-        t.data<T>()[i] = static_cast<T>(static_cast<float>(word) * 0x1p-30f - 2);
+        t.data<T>()[i] = static_cast<T>(float(word) * 0x1p-30f - 2);
       }
     }
   });
@@ -190,7 +188,7 @@ Tensors inputs_of(const Graph& graph) {
     const auto storage = std::make_shared<Storage>(graph.buffers[v.buffer].bytes, kCpu);
     if (storage->bytes()) std::memset(storage->data(), 1, storage->bytes());
     const Tensor t = Tensor::view_of(storage, v.dtype, v.shape, v.strides, 0),
-                 from = contents(v, static_cast<uint64_t>(in));
+                 from = contents(v, uint64_t(in));
     if (v.contiguous() && t.numel()) std::memcpy(t.raw(), from.raw(), from.storage()->bytes());
     inputs.push_back(t);
   }

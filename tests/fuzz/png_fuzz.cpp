@@ -12,7 +12,7 @@ namespace sinter::fuzz {
 namespace {
 
 void big_endian(uint8_t* to, uint32_t value) {
-  for (int i = 0; i < 4; ++i) to[i] = static_cast<uint8_t>(value >> (24 - 8 * i));
+  for (int i = 0; i < 4; ++i) to[i] = uint8_t(value >> (24 - 8 * i));
 }
 
 }  // namespace
@@ -23,7 +23,7 @@ void one(Bytes bytes) {
     const uint32_t length =
         uint32_t{file[at]} << 24 | file[at + 1] << 16 | file[at + 2] << 8 | file[at + 3];
     if (length > file.size() - at - 12) break;
-    big_endian(&file[at + 8 + length], static_cast<uint32_t>(crc32(0, &file[at + 4], length + 4)));
+    big_endian(&file[at + 8 + length], uint32_t(crc32(0, &file[at + 4], length + 4)));
     at += 12 + length;
   }
   const PngImage image = read_png(as_file(file));

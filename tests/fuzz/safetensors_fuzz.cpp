@@ -22,7 +22,7 @@ void one(Bytes bytes) {
   std::vector<uint8_t> file(bytes.begin(), bytes.end());
   if (form == '1') {
     const uint64_t length = std::min(text_of(bytes).find('\n'), bytes.size());
-    if (length < bytes.size()) file.erase(file.begin() + static_cast<ptrdiff_t>(length));
+    if (length < bytes.size()) file.erase(file.begin() + ptrdiff_t(length));
     file.insert(file.begin(), sizeof length, 0);
     std::memcpy(file.data(), &length, sizeof length);
   }

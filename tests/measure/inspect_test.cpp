@@ -9,6 +9,7 @@
 
 #include "tests/capture/step_util.h"
 #include "tests/gpu_test.h"
+#include "tests/test_util.h"
 
 namespace sinter::measure {
 namespace {
@@ -164,12 +165,11 @@ TEST(Inspect, TheTextWalksThroughEveryOp) {
   const std::string text = opened.opened().text();
   for (const Json& step : opened.json["steps"]) {
     for (const Json& op : step["ops"]) {
-      EXPECT_NE(text.find(op["formula"].get<std::string>().substr(0, 60)), std::string::npos);
-      EXPECT_NE(text.find(op["place"].get<std::string>()), std::string::npos);
+      test::expect_facts(
+          text, {op["formula"].get<std::string>().substr(0, 60), op["place"].get<std::string>()});
     }
   }
-  EXPECT_NE(text.find("eager: 17 launches"), std::string::npos) << text;
-  EXPECT_NE(text.find("when the loss is known"), std::string::npos);
+  test::expect_facts(text, {"eager: 17 launches", "when the loss is known"});
   for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
        begin = end + 1)
     EXPECT_LE(end - begin, 100u) << text.substr(begin, end - begin);
@@ -207,10 +207,9 @@ TEST(Inspect, SwitchesCountWhatAStepOfTheseRulesCounts) {
 TEST(Inspect, ThePageHoldsTheJsonAndAsksForNothing) {
   const Opened opened({.sizes = {20, 16, 10}});
   const Inspection inspection = opened.opened();
-  const std::string page = inspection.page(), begin = "id=\"data\">";
-  const size_t from = page.find(begin) + begin.size(), to = page.find("</script>", from);
-  EXPECT_EQ(Json::parse(page.substr(from, to - from))["opened"], Json::parse(inspection.json()));
-  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
+  const std::string page = inspection.page();
+  EXPECT_EQ(Json::parse(test::data_of(page))["opened"], Json::parse(inspection.json()));
+  test::expect_facts(page, {"default-src 'none'"});
   EXPECT_EQ(page.find("https:"), std::string::npos);
 }
 

@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -240,64 +239,44 @@ TEST(Checkpoint, ManyStepsAreNoWork) {
 // old one.
 TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
   const TempDir dir;
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string none = "none";
+  const int status = test::status_of_child([&] {
     if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=64k") != 0)
-      _exit(77);
-    int status = 1;
-    try {
-      const Mlp small({20, 10}), large({200, 100});
-      write_safetensors(dir.file("last"), small.state_dict());
-      try {
-        write_safetensors(dir.file("last"), large.state_dict());
-      } catch (const Error& error) {
-        const std::string_view what = error.what();
-        status =
-            what.find("No space left on device") != what.npos && what.find("intact") != what.npos
-                ? 0
-                : 2;
-      }
-      if (read_safetensors(dir.file("last")).tensors.size() != 2 ||
-          fs::exists(dir.file(cat(".last.tmp-", getpid()))))
-        status = 3;
-    } catch (...) {
-      status = 4;
-    }
-    _exit(status);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no file system can be mounted here";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+      return 77;
+    const Mlp small({20, 10}), large({200, 100});
+    write_safetensors(dir.file("last"), small.state_dict());
+    const std::string said =
+        test::message_of([&] { write_safetensors(dir.file("last"), large.state_dict()); });
+    if (said.find("No space left on device") == said.npos || said.find("intact") == said.npos)
+      return 2;
+    return read_safetensors(dir.file("last")).tensors.size() == 2 &&
+                   !fs::exists(dir.file(cat(".last.tmp-", getpid())))
+               ? 0
+               : 3;
+  });
+  if (status == 77) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Checkpoint, AReadOnlyFolderSaysSo) {
   const TempDir dir;
   write_safetensors(dir.file("last"), {{"w", Tensor::zeros({2})}});
   ASSERT_EQ(chmod(dir.path().c_str(), 0555), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    if (geteuid() == 0 && seteuid(65534) != 0) _exit(77);  // nothing is read-only for root
-    int status = 1;
-    try {
-      write_safetensors(dir.file("last"), {{"w", Tensor::zeros({2})}});
-    } catch (const Error& error) {
-      const std::string_view what = error.what();
-      status = error.kind() == checkpoint && what.find("Permission denied") != what.npos &&
-                       what.find("intact") != what.npos
-                   ? 0
-                   : 2;
-    }
-    _exit(status);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
+  const int status = test::status_of_child([&] {
+    if (geteuid() == 0 && seteuid(65534) != 0) return 77;  // nothing is read-only for root
+    const std::string said = test::message_of(
+        [&] {
+          write_safetensors(dir.file("last"), {{"w", Tensor::zeros({2})}});
+        },
+        checkpoint);
+    const bool wanted =
+        said.find("Permission denied") != said.npos && said.find("intact") != said.npos;
+    return wanted && !testing::Test::HasFailure() ? 0 : 2;
+  });
   chmod(dir.path().c_str(), 0755);
-  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "root that cannot be another user";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  if (status == 77) GTEST_SKIP() << "root that cannot be another user";
+  EXPECT_EQ(status, 0);
 }
 
 // Made by torch: fc1 and fc2 in f16, saved by safetensors.torch; the logits are torch's.
@@ -309,7 +288,7 @@ TEST(Checkpoint, AFileOfTorchLoadsByOrder) {
   Mlp model({784, 3, 10});
   EXPECT_EQ(load_state_dict(model, file.tensors), "by order: fc1 is 0, fc2 is 2");
   std::vector<float> x(784);
-  for (int i = 0; i < 784; ++i) x[static_cast<size_t>(i)] = static_cast<float>(i % 7) / 7;
+  for (int i = 0; i < 784; ++i) x[size_t(i)] = float(i % 7) / 7;
   const Tensor logits = model(Tensor::from(x, {1, 784}));
   const std::vector<double> wanted{-0.8009375, -0.2024087, -0.5680476, 0.367692, -0.2312196,
       0.3502139, 0.5150326, 0.1092825, 0.0115622, 0.3288738};

@@ -20,7 +20,7 @@ struct Moments {
 Moments moments(const Tensor& t) {
   Moments m{0, 0, INFINITY, -INFINITY};
   const std::vector<double> values = t.to_vector<double>();
-  const double n = static_cast<double>(values.size());
+  const double n = double(values.size());
   for (const double v : values) {
     m.mean += v / n;
     m.low = std::min(m.low, v);

@@ -17,6 +17,7 @@
 #include "tests/closeness.h"
 #include "tests/data/data_test_util.h"
 #include "tests/python.h"
+#include "tests/test_util.h"
 
 namespace sinter::nn {
 namespace {
@@ -74,9 +75,9 @@ TEST(Layers, DropoutDropsInTrainingOnly) {
   Dropout half(0.25);
   const Tensor x = Tensor::full({100, 100}, 3);
   const auto y = half(x).to_vector<float>();
-  const auto zeros = static_cast<double>(std::count(y.begin(), y.end(), 0.0f));
+  const auto zeros = double(std::count(y.begin(), y.end(), 0.0f));
   EXPECT_NEAR(zeros / 1e4, 0.25, 0.02);
-  EXPECT_EQ(static_cast<double>(std::count(y.begin(), y.end(), 4.0f)), 1e4 - zeros);
+  EXPECT_EQ(double(std::count(y.begin(), y.end(), 4.0f)), 1e4 - zeros);
   half.eval();
   EXPECT_TRUE(half(x).is_same(x));
   EXPECT_TRUE(Dropout(0)(x).is_same(x));

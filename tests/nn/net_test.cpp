@@ -31,9 +31,8 @@ TEST(Net, LenetAndTheMnistExampleHaveTheirParameters) {
       "dropout 0.5; linear 10",
       kDigit);
   EXPECT_EQ(cnn.num_parameters(), 1199882);
-  const std::string table = lenet.summary({2, 784});
-  test::expect_facts(
-      table, {"[2, 6, 28, 28]", "[2, 16, 5, 5]", "[2, 400]", "156", "48120", "61706"});
+  test::expect_facts(lenet.summary({2, 784}),
+      {"[2, 6, 28, 28]", "[2, 16, 5, 5]", "[2, 400]", "156", "48120", "61706"});
 }
 
 TEST(Net, TakesImagesOrTheirRows) {

@@ -8,6 +8,7 @@
 #include "nn/clip.h"
 #include "tests/closeness.h"
 #include "tests/data/data_test_util.h"
+#include "tests/test_util.h"
 
 namespace sinter::nn {
 namespace {
@@ -21,7 +22,7 @@ NamedTensors two_parameters() {
 }
 // One element is 0 all the time.
 Tensor gradient(size_t i, int step, const Shape& shape) {
-  const Tensor g = sample_tensor(shape, 100 + 10 * static_cast<uint64_t>(step) + i);
+  const Tensor g = sample_tensor(shape, 100 + 10 * uint64_t(step) + i);
   g.data<double>()[3] = 0;
   return g;
 }

@@ -139,6 +139,9 @@ std::string entry(const std::string& name, const std::string& type, const std::s
 
 TEST(Safetensors, RefusesHostileHeaders) {
   const std::string good = entry("w", "F32", "[2]", "[0,8]"), deep(200000, '[');
+  const auto w = [](const char* shape, const char* range) {
+    return "{" + entry("w", "F32", shape, range) + "}";
+  };
   std::string crowd = "{";
   for (int i = 0; i <= 65536; ++i)
     crowd += cat(i ? "," : "", entry(std::to_string(i), "U8", "[0]", "[0,0]"));
@@ -173,26 +176,20 @@ TEST(Safetensors, RefusesHostileHeaders) {
       {R"({"w":{"shape":)" + deep, 0, {"an array", "w", "depth 4"}},
       {"{" + entry("w", "F8", "[2]", "[0,8]") + "}", 8,
           {"unknown element type", "w is F8", "BF16"}},
-      {"{" + entry("w", "F32", "[-2]", "[0,8]") + "}", 8, {"bad shape", "w is [-2]"}},
-      {"{" + entry("w", "F32", "[2.0]", "[0,8]") + "}", 8,
-          {"w.shape[0] is 2.0, wanted an integer"}},
-      {"{" + entry("w", "F32", "[18446744073709551616]", "[0,8]") + "}", 8,
+      {w("[-2]", "[0,8]"), 8, {"bad shape", "w is [-2]"}},
+      {w("[2.0]", "[0,8]"), 8, {"w.shape[0] is 2.0, wanted an integer"}},
+      {w("[18446744073709551616]", "[0,8]"), 8,
           {"w.shape[0] is 1.8446744073709552e+19, wanted an integer"}},
-      {"{" + entry("w", "F32", "[18446744073709551615]", "[0,8]") + "}", 8,
+      {w("[18446744073709551615]", "[0,8]"), 8,
           {"w.shape[0] is 18446744073709551615, wanted an integer of 64 bits"}},
-      {"{" + entry("w", "F32", "[4294967296,4294967296]", "[0,8]") + "}", 8,
-          {"bad shape", "w is [", "less than 2^63 bytes"}},
-      {"{" + entry("w", "F32", "[0,4294967296,4294967296]", "[0,0]") + "}", 0,
-          {"bad shape", "w is [", "less than 2^63 bytes"}},
-      {"{" + entry("w", "F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]") + "}", 8, {"too many dims", "8"}},
-      {"{" + entry("w", "F32", "[2]", "[0,8,9]") + "}", 8,
-          {"w.data_offsets is an array, wanted an array of 2"}},
-      {"{" + entry("w", "F32", "[2]", "[0]") + "}", 8,
-          {"w.data_offsets is an array, wanted an array of 2"}},
-      {"{" + entry("w", "F32", "[2]", "[8,0]") + "}", 8, {"bad range", "[8, 0)"}},
-      {"{" + entry("w", "F32", "[2]", "[0,16]") + "}", 8, {"bad range", "[0, 16) of 8"}},
-      {"{" + entry("w", "F32", "[3]", "[0,8]") + "}", 8,
-          {"does not fit", "is 8 bytes", "F32[3] takes 12"}},
+      {w("[4294967296,4294967296]", "[0,8]"), 8, {"bad shape", "w is [", "less than 2^63 bytes"}},
+      {w("[0,4294967296,4294967296]", "[0,0]"), 0, {"bad shape", "w is [", "less than 2^63 bytes"}},
+      {w("[1,1,1,1,1,1,1,1,2]", "[0,8]"), 8, {"too many dims", "8"}},
+      {w("[2]", "[0,8,9]"), 8, {"w.data_offsets is an array, wanted an array of 2"}},
+      {w("[2]", "[0]"), 8, {"w.data_offsets is an array, wanted an array of 2"}},
+      {w("[2]", "[8,0]"), 8, {"bad range", "[8, 0)"}},
+      {w("[2]", "[0,16]"), 8, {"bad range", "[0, 16) of 8"}},
+      {w("[3]", "[0,8]"), 8, {"does not fit", "is 8 bytes", "F32[3] takes 12"}},
       {"{" + good + "," + entry("v", "F32", "[2]", "[4,12]") + "}", 12,
           {"ranges overlap", "w [0, 8) and v [4, 12)"}},
       {"{" + good + "," + entry("v", "F32", "[2]", "[12,20]") + "}", 20,
@@ -235,7 +232,7 @@ TEST(Safetensors, DamagedDataIsFound) {
   // Cut after any byte: refused.
   bytes.back() ^= 1;
   for (size_t n = 0; n < bytes.size(); ++n) {
-    dir.write("f", Bytes(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n)));
+    dir.write("f", Bytes(bytes.begin(), bytes.begin() + ptrdiff_t(n)));
     EXPECT_THROW(read_safetensors(dir.file("f")), Error) << n;
   }
 }

@@ -16,24 +16,13 @@ template <class F> int64_t news_of(F&& f) {
   return test::new_calls - before;
 }
 
-// f(op, sample) for every sample that is not refused.
-template <class F> void for_each_good_sample(F&& f) {
-  for (const OpDef* op : all_ops()) {
-    for (const Sample& sample : samples_of(*op)) {
-      if (sample.bad) continue;
-      SCOPED_TRACE(cat(op->text(), ": ", sample.what));
-      f(*op, sample);
-    }
-  }
-}
-
 // A signature asks for the list of results and for each of them, and so does code but for a list
 // that grows: there is no room for the text of an error that was not made. Rules of lists, and
 // rules that ask another's, make lists of their own.
 TEST(OpAllocations, ShapeRulesMakeNoText) {
   if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   Tensor::shape_only({}, DType::f32, kCpu);  // the storage that all of a thread's share
-  for_each_good_sample([](const OpDef& op, const Sample& sample) {
+  over_samples(all_ops(), false, [](const OpDef& op, const Sample& sample) {
     if (op.reference || op.in_place()) return;
     size_t results = 1;
     const int64_t news = news_of([&] {
@@ -42,7 +31,7 @@ TEST(OpAllocations, ShapeRulesMakeNoText) {
     });
     const bool code = op.infer || op.check;
     const size_t most = op.view ? 1 : 1 + results + code;
-    EXPECT_LE(news, static_cast<int64_t>(most));
+    EXPECT_LE(news, int64_t(most));
   });
 }
 
@@ -68,7 +57,7 @@ TEST(OpAllocations, KernelsThatHaveRunAskForNoMemory) {
   if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   const int threads = num_threads();
   set_num_threads(1);
-  for_each_good_sample([](const OpDef& op, const Sample& sample) {
+  over_samples(all_ops(), false, [](const OpDef& op, const Sample& sample) {
     if (op.view || !op.cpu) return;
     Tensors out = op.results(sample.in, sample.attrs);
     for (Tensor& t : out) t = Tensor::empty(t.shape(), t.dtype());

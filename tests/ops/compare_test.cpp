@@ -21,12 +21,12 @@ struct Operator {
   Tensor (*left)(double, const Tensor&);
   double (*numbers)(double, double);
 };
-#define SINTER_ROW(symbol)                                                 \
-  Operator {                                                               \
-    #symbol, [](const Tensor& a, const Tensor& b) { return a symbol b; },  \
-        [](const Tensor& a, double b) { return a symbol b; },              \
-        [](double a, const Tensor& b) { return a symbol b; },              \
-        [](double a, double b) { return static_cast<double>(a symbol b); } \
+#define SINTER_ROW(symbol)                                                \
+  Operator {                                                              \
+    #symbol, [](const Tensor& a, const Tensor& b) { return a symbol b; }, \
+        [](const Tensor& a, double b) { return a symbol b; },             \
+        [](double a, const Tensor& b) { return a symbol b; },             \
+        [](double a, double b) { return double(a symbol b); }             \
   }
 const Operator kComparisons[] = {
     SINTER_ROW(==), SINTER_ROW(!=), SINTER_ROW(<), SINTER_ROW(<=), SINTER_ROW(>), SINTER_ROW(>=)};
@@ -36,7 +36,7 @@ const Operator kArithmetic[] = {SINTER_ROW(+), SINTER_ROW(-), SINTER_ROW(*), SIN
 const Doubles kOdd{-INFINITY, -1.5, -0.0, 0, 0.5, 0.5000001, 3, INFINITY, NAN};
 
 TEST(CompareSimt, EveryPairOfOddNumbers) {
-  const auto n = static_cast<int64_t>(kOdd.size());
+  const auto n = int64_t(kOdd.size());
   for (const Device device : {kCpu, kOnSimt}) {
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
       const Tensor values = cast(Tensor::from(kOdd, {n}), dtype);
@@ -51,7 +51,7 @@ TEST(CompareSimt, EveryPairOfOddNumbers) {
           const double wanted = op.numbers(rounded[i / n], rounded[i % n]);
           EXPECT_EQ(got[i], wanted) << rounded[i / n] << " and " << rounded[i % n];
         }
-        for (const double number : {0.0, 0.5, static_cast<double>(INFINITY)}) {
+        for (const double number : {0.0, 0.5, double(INFINITY)}) {
           const Doubles right = op.right(b, number).to_vector<double>(),
                         left = op.left(number, b).to_vector<double>();
           for (int64_t i = 0; i < n; ++i) {
@@ -70,7 +70,7 @@ TEST(Compare, IntegersOfAnyTypesGiveF32) {
   EXPECT_EQ(right.describe(), "f32[2] cpu");
   EXPECT_EQ(mean(right).item(), 0.5);
   const Tensor large = Tensor::from<int64_t>({(int64_t{1} << 53) - 1}, {1});
-  EXPECT_EQ((large < static_cast<double>(int64_t{1} << 53)).item(), 1);
+  EXPECT_EQ((large < double(int64_t{1} << 53)).item(), 1);
   EXPECT_EQ((Tensor::from<uint8_t>({0, 255}, {2}) != 0).to_vector<int>(), (std::vector<int>{0, 1}));
   EXPECT_EQ((Tensor::from<int32_t>({2, 3}, {2}) < 2.5).to_vector<int>(), (std::vector<int>{1, 0}));
   EXPECT_EQ(eq(large, Tensor::ones({1})).describe(), "f32[1] cpu") << "an integer beside a float";

@@ -59,16 +59,15 @@ Conv2dByDefinition by_definition(
       std::vector<double>(ws.size()), std::vector<double>(bs.size())};
   const auto index = [](std::initializer_list<std::pair<int64_t, int64_t>> parts) {
     size_t at = 0;
-    for (const auto& [i, size] : parts)
-      at = at * static_cast<size_t>(size) + static_cast<size_t>(i);
+    for (const auto& [i, size] : parts) at = at * size_t(size) + size_t(i);
     return at;
   };
   for (size_t i = 0; i < gs.size(); ++i) {
-    const auto flat = static_cast<int64_t>(i);
+    const auto flat = int64_t(i);
     const int64_t q = flat % z.q, p = flat / z.q % z.p, o = flat / (z.q * z.p) % z.o,
                   n = flat / (z.q * z.p * z.o);
-    out.y[i] += bs[static_cast<size_t>(o)];
-    out.dbias[static_cast<size_t>(o)] += gs[i];
+    out.y[i] += bs[size_t(o)];
+    out.dbias[size_t(o)] += gs[i];
     for (int64_t c = 0; c < z.c; ++c) {
       for (int64_t h = 0; h < z.h; ++h) {
         for (int64_t w = 0; w < z.w; ++w) {
@@ -139,7 +138,7 @@ TEST(Conv2d, Bf16SumsInF32) {
 // rounded once, dweight and dbias are not.
 TEST(Conv2d, Bf16IsItsDefinitionToTheBit) {
   const auto rounded = [](std::vector<double> values) {
-    for (double& v : values) v = bf16(static_cast<float>(v));
+    for (double& v : values) v = bf16(float(v));
     return values;
   };
   for (const Conv2dCase& c : kConv2dCases) {

@@ -59,7 +59,7 @@ double sum_factor(const Tensors& in, DType dtype, bool alike) {
     terms = t.defined() && t.dtype() != DType::u8
                 ? std::max(terms, t.rank() == 2 ? std::max(t.size(0), t.size(1)) : t.numel())
                 : terms;
-  return rounding_of_sum(static_cast<double>(terms), dtype, alike);
+  return rounding_of_sum(double(terms), dtype, alike);
 }
 // Where S is not at hand: K times the largest product.
 double sum_tolerance(const Tensors& in, DType dtype) {
@@ -141,7 +141,7 @@ void expect_written(const Tensors& out) {
     const auto* p = static_cast<const unsigned char*>(host.raw());
     const size_t size = size_of(t.dtype());
     for (int64_t i = 0; i < t.numel(); ++i) {
-      const unsigned char* at = p + static_cast<size_t>(i) * size;
+      const unsigned char* at = p + size_t(i) * size;
       ASSERT_FALSE(std::all_of(at, at + size, [](unsigned char b) { return b == 0xff; }))
           << "element " << i << " of " << t.describe() << " was not written";
     }
@@ -279,7 +279,7 @@ void check_values(Device device) {
 void check_adversarial_values(Device device) {
   for_each_sample(false, [=](const OpDef& op, const Sample& sample, const std::string& what) {
     for (const Data data : kAdversarial) {
-      SCOPED_TRACE(cat(what, ", ", kDataNames[static_cast<int>(data)]));
+      SCOPED_TRACE(cat(what, ", ", kDataNames[int(data)]));
       ASSERT_NO_THROW(compare(device, op, sample, DType::f32, data));
     }
   });
@@ -361,7 +361,7 @@ TEST(DeviceParitySimt, BadInputsAreRefusedInTheSameWords) {
       try {
         apply(op, there(sample.in, device), sample.attrs);
       } catch (const Error& error) {
-        return cat(static_cast<int>(error.kind()), ": ", error.message());
+        return cat(int(error.kind()), ": ", error.message());
       }
       return std::string("accepted");
     };
@@ -396,8 +396,7 @@ TEST(DeviceParitySimt, NoOrderOfThreadsShows) {
     for (const simt::Schedule& schedule : {simt::Schedule{Order::reversed, 0},
              {Order::one_warp_ahead, 1}, {Order::shuffled, 2}, {Order::shuffled, fresh}})
       ASSERT_NO_THROW(EXPECT_EQ(result(schedule), wanted)
-                      << "order " << static_cast<int>(schedule.order) << ", seed "
-                      << schedule.seed);
+                      << "order " << int(schedule.order) << ", seed " << schedule.seed);
   });
 }
 

@@ -76,8 +76,8 @@ template <class F> void for_each_sample(bool bad, F&& f) {
 
 // t's storage as a list of its elements.
 inline Tensor elements_of(const Tensor& t) {
-  return Tensor::view_of(t.storage(), t.dtype(),
-      {static_cast<int64_t>(t.storage()->bytes() / size_of(t.dtype()))}, {1}, 0);
+  return Tensor::view_of(
+      t.storage(), t.dtype(), {int64_t(t.storage()->bytes() / size_of(t.dtype()))}, {1}, 0);
 }
 inline Tensor with_storage(
     const Tensor& t, const Tensor& elements, const Strides& strides, int64_t offset) {
@@ -102,11 +102,11 @@ inline Tensors there(const Tensors& in, Device device) {
 // A copy on the CPU whose elements lie `step` apart, the first `shift` from the beginning.
 inline Tensor spread(const Tensor& t, int64_t step, int64_t shift) {
   const Tensor from = elements_of(t), to = Tensor::empty({from.numel() * step + shift}, t.dtype());
-  const auto size = static_cast<int64_t>(size_of(t.dtype()));
-  std::memset(to.raw(), 0, static_cast<size_t>(to.numel() * size));
+  const auto size = int64_t(size_of(t.dtype()));
+  std::memset(to.raw(), 0, size_t(to.numel() * size));
   for (int64_t i = 0; i < from.numel(); ++i) {
     std::memcpy(static_cast<char*>(to.raw()) + (i * step + shift) * size,
-        static_cast<const char*>(from.raw()) + i * size, static_cast<size_t>(size));
+        static_cast<const char*>(from.raw()) + i * size, size_t(size));
   }
   Strides strides = t.strides();
   for (int d = 0; d < strides.rank(); ++d) strides[d] *= step;

@@ -16,7 +16,7 @@ TEST(Dropout, KeepsByThePhiloxWordOfTheElement) {
       (next_random_op(), dropout(x, 0.3)).to_vector<float>();  // the second random op of the step
   for (uint64_t i = 0; i < y.size(); ++i) {
     const bool keep = uniform_from_bits(philox_word(42, (uint64_t{3} << 32) + 1, i)) >= 0.3;
-    ASSERT_EQ(y[i], keep ? static_cast<float>(1 / 0.7) : 0.0f) << i;
+    ASSERT_EQ(y[i], keep ? float(1 / 0.7) : 0.0f) << i;
     ASSERT_EQ(DropoutMask(rng_state().data<int64_t>(), 1, 0.3).kept_at(i), keep);
   }
 }
@@ -25,7 +25,7 @@ TEST(Dropout, RateAndFreshMasks) {
   manual_seed(1);
   const Tensor x = Tensor::ones({200, 500});
   const auto a = dropout(x, 0.25).to_vector<float>(), b = dropout(x, 0.25).to_vector<float>();
-  const auto dropped = static_cast<double>(std::count(a.begin(), a.end(), 0.0f));
+  const auto dropped = double(std::count(a.begin(), a.end(), 0.0f));
   EXPECT_NEAR(dropped / 100000, 0.25, 6 * std::sqrt(0.25 * 0.75 / 100000));
   EXPECT_NE(a, b);
   manual_seed(1);

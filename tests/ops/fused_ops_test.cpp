@@ -99,17 +99,13 @@ void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) 
 }
 
 void agree_with_their_references(Device device) {
-  for (const OpDef* op : fused_ops()) {
-    if (!op->kernel(device.type)) continue;
-    for (const Sample& sample : samples_of(*op)) {
-      if (sample.bad) continue;
-      for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-        if (!takes(*op, dtype)) continue;
-        SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", ", name_of(dtype)));
-        ASSERT_NO_THROW(compare(*op, sample, dtype, device));
-      }
+  over_samples(fused_ops(), false, [&](const OpDef& op, const Sample& sample) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+      if (!op.kernel(device.type) || !takes(op, dtype)) continue;
+      SCOPED_TRACE(name_of(dtype));
+      ASSERT_NO_THROW(compare(op, sample, dtype, device));
     }
-  }
+  });
 }
 
 TEST(FusedOps, AgreeWithTheirReferences) {
@@ -123,18 +119,15 @@ TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
     Tf32() { set_allow_tf32(true); }
     ~Tf32() { set_allow_tf32(false); }
   } allowed;
-  for (const OpDef* op : {&kLinearActOp, &kInputGradActOp, &kWeightBiasGradOp, &kWeightGradUpdateOp,
-           &kRowChainOp, &kMergeLinearOp, &kConvActOp, &kConvActPoolOp, &kConvNormActOp,
-           &kConvActBackwardOp, &kConvActPoolBackwardOp}) {
-    for (const Sample& sample : samples_of(*op)) {
-      if (sample.bad) continue;
-      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
-      const LaunchLog log;
-      ASSERT_NO_THROW(compare(*op, sample, DType::f32, kSimt));
-      for (const LaunchShape& launch : log.launches())
-        EXPECT_EQ(launch.kernel.find("_ffma_"), std::string::npos) << launch.kernel;
-    }
-  }
+  const OpDef* const ops[] = {&kLinearActOp, &kInputGradActOp, &kWeightBiasGradOp,
+      &kWeightGradUpdateOp, &kRowChainOp, &kMergeLinearOp, &kConvActOp, &kConvActPoolOp,
+      &kConvNormActOp, &kConvActBackwardOp, &kConvActPoolBackwardOp};
+  over_samples(ops, false, [](const OpDef& op, const Sample& sample) {
+    const LaunchLog log;
+    ASSERT_NO_THROW(compare(op, sample, DType::f32, kSimt));
+    for (const LaunchShape& launch : log.launches())
+      EXPECT_EQ(launch.kernel.find("_ffma_"), std::string::npos) << launch.kernel;
+  });
 }
 
 TEST(FusedOpsSimt, AChainOfRowsHasAnyActivation) {
@@ -166,27 +159,23 @@ TEST(FusedOpsSimt, ABlockTakesRowsAfterRowsThroughAChain) {
 // (core/device/cpu_gemm.h), so what calls it repeats for one number of them.
 TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
   const int before = num_threads();
-  for (const OpDef* op : fused_ops()) {
-    if (!op->cpu) continue;
-    const bool by_library = has_onednn() && (op == &kLinearActOp || op == &kInputGradActOp ||
-                                                op == &kGatedLinearOp || op == &kProductChainOp);
-    for (const Sample& sample : samples_of(*op)) {
-      if (sample.bad) continue;
-      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
-      const auto run = [&](int threads) {
-        set_num_threads(threads);
-        std::vector<uint64_t> bits;
-        for (const auto& values : results(*op, convert(*op, sample.in, DType::f32),
-                 with_dtype(sample.attrs, DType::f32), true)) {
-          for (const double v : values) bits.push_back(std::bit_cast<uint64_t>(v));
-        }
-        return bits;
-      };
-      const auto one = run(by_library ? 3 : 1);
-      EXPECT_EQ(one, run(3));
-      EXPECT_EQ(one, run(3));
-    }
-  }
+  over_samples(fused_ops(), false, [](const OpDef& op, const Sample& sample) {
+    if (!op.cpu) return;
+    const bool by_library = has_onednn() && (&op == &kLinearActOp || &op == &kInputGradActOp ||
+                                                &op == &kGatedLinearOp || &op == &kProductChainOp);
+    const auto run = [&](int threads) {
+      set_num_threads(threads);
+      std::vector<uint64_t> bits;
+      for (const auto& values : results(op, convert(op, sample.in, DType::f32),
+               with_dtype(sample.attrs, DType::f32), true)) {
+        for (const double v : values) bits.push_back(std::bit_cast<uint64_t>(v));
+      }
+      return bits;
+    };
+    const auto one = run(by_library ? 3 : 1);
+    EXPECT_EQ(one, run(3));
+    EXPECT_EQ(one, run(3));
+  });
   set_num_threads(before);
 }
 
@@ -254,38 +243,33 @@ TEST(Chain, SaysWhatItTakes) {
 // In f32 a chain, glu and multi_tensor_update do the plain ops' arithmetic in the plain ops' order:
 // no bit may differ.
 TEST(FusedOps, AreBitwiseThePlainOpsWhereNothingIsReordered) {
-  for (const OpDef* op : {&kPointwiseChainOp, &kGluOp, &kGluBackwardOp, &kMultiTensorUpdateOp}) {
-    for (const Sample& sample : samples_of(*op)) {
-      if (sample.bad) continue;
-      SCOPED_TRACE(cat(op->text(), ", ", sample.what));
-      EXPECT_EQ(results(*op, convert(*op, sample.in, DType::f32), sample.attrs, true),
-          results(*op, convert(*op, sample.in, DType::f32), sample.attrs, false));
-    }
-  }
+  const OpDef* const ops[] = {&kPointwiseChainOp, &kGluOp, &kGluBackwardOp, &kMultiTensorUpdateOp};
+  over_samples(ops, false, [](const OpDef& op, const Sample& sample) {
+    EXPECT_EQ(results(op, convert(op, sample.in, DType::f32), sample.attrs, true),
+        results(op, convert(op, sample.in, DType::f32), sample.attrs, false));
+  });
 }
 
 // Lists of tensors have more operands than a mask has bits: strides are seen at any place.
 TEST(FusedOps, StridedOperandsOfALongListAreSeen) {
-  for (const OpDef* op : {&kMultiTensorUpdateOp, &kWeightGradUpdateOp}) {
-    for (const Sample& sample : samples_of(*op)) {
-      if (sample.bad || sample.in.size() < 33) continue;
-      const Attrs& attrs = sample.attrs;
-      const auto wanted = results(*op, convert(*op, sample.in, DType::f64), attrs, true);
-      Tensors in = convert(*op, sample.in, DType::f64);
-      size_t strided = 0;
-      for (size_t i = 0; i < in.size(); ++i) {
-        if (!in[i].defined() || in[i].rank() != 2 || op->writes_input(i, in.size())) continue;
-        in[i] = transpose(contiguous(transpose(in[i])));
-        strided += i >= 32;
-      }
-      SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", strided behind the 32nd: ", strided));
-      const auto got = results(*op, in, attrs, true);
-      for (size_t r = 0; r < wanted.size(); ++r) {
-        EXPECT_TRUE(test::close(got[r], wanted[r], {.absolute = 1e-9, .empty = true}))
-            << "result " << r;
-      }
+  const OpDef* const ops[] = {&kMultiTensorUpdateOp, &kWeightGradUpdateOp};
+  over_samples(ops, false, [](const OpDef& op, const Sample& sample) {
+    if (sample.in.size() < 33) return;
+    const auto wanted = results(op, convert(op, sample.in, DType::f64), sample.attrs, true);
+    Tensors in = convert(op, sample.in, DType::f64);
+    size_t strided = 0;
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (!in[i].defined() || in[i].rank() != 2 || op.writes_input(i, in.size())) continue;
+      in[i] = transpose(contiguous(transpose(in[i])));
+      strided += i >= 32;
     }
-  }
+    SCOPED_TRACE(cat("strided behind the 32nd: ", strided));
+    const auto got = results(op, in, sample.attrs, true);
+    for (size_t r = 0; r < wanted.size(); ++r) {
+      EXPECT_TRUE(test::close(got[r], wanted[r], {.absolute = 1e-9, .empty = true}))
+          << "result " << r;
+    }
+  });
 }
 
 }  // namespace

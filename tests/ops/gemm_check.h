@@ -33,9 +33,8 @@ template <class T> Tensor matrix_of(int64_t rows, int64_t cols, const Layout& at
   const Tensor all = Tensor::empty({std::max<int64_t>(at.elements, 1)}, dtype_of<T>, kSimt);
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < cols; ++j) {
-      const uint32_t h = (static_cast<uint32_t>(i * 131 + j) + seed) * 2654435761u;
-      all.data<T>()[at.base + i * at.row + j * at.col] =
-          T(static_cast<float>(static_cast<int>(h >> 24) - 128) / 128.0f);
+      const uint32_t h = (uint32_t(i * 131 + j) + seed) * 2654435761u;
+      all.data<T>()[at.base + i * at.row + j * at.col] = T(float(int(h >> 24) - 128) / 128.0f);
     }
   }
   return Tensor::view_of(all.storage(), dtype_of<T>, {rows, cols}, {at.row, at.col}, at.base);
@@ -46,7 +45,7 @@ template <class T> Tensor matrix(int64_t rows, int64_t cols, uint32_t seed) {
 
 inline double at(const Tensor& t, int64_t i, int64_t j) {
   const int64_t e = i * t.strides()[0] + j * t.strides()[1];
-  return visit_float(t.dtype(), [&]<class T>(T) { return static_cast<double>(t.data<T>()[e]); });
+  return visit_float(t.dtype(), [&]<class T>(T) { return double(t.data<T>()[e]); });
 }
 
 struct Sum {
@@ -66,7 +65,7 @@ inline Sum sum_of(
 // The bound for the same terms in another order, twice that for tensor cores; u of the stored type.
 inline double tolerance(const Sum& s, int64_t k, DType in, DType out) {
   const double sums = in == DType::f64 ? 0x1p-53 : 0x1p-24, u = out == DType::bf16 ? 0x1p-8 : sums;
-  return (in == DType::bf16 ? 8 : 4) * std::sqrt(static_cast<double>(k)) * sums * s.magnitude +
+  return (in == DType::bf16 ? 8 : 4) * std::sqrt(double(k)) * sums * s.magnitude +
          2 * u * std::abs(s.value);
 }
 

@@ -78,8 +78,7 @@ TEST_P(SimtGemmShapes, SharesOfLongSumsInAFixedOrder) {
     EXPECT_EQ(run(511, 132, Schedule::Order::forward).launch.grid.z, 1) << "sums are short";
     // A multiprocessor holds two blocks of the tensor cores' kernel.
     const int64_t at_once = GetParam() == DType::bf16 ? 2 : 1;
-    const int few = static_cast<int>((2 * tiles - 1) / at_once),
-              half = static_cast<int>(2 * tiles / at_once);
+    const int few = int((2 * tiles - 1) / at_once), half = int(2 * tiles / at_once);
     EXPECT_EQ(run(2048, few, Schedule::Order::forward).launch.grid.z, 1) << "half is busy";
     EXPECT_EQ(run(2048, half, Schedule::Order::forward).launch.grid.z, 2);
     // Of more tiles than a card has multiprocessors' halves, too: 66 of two fit.

@@ -86,7 +86,7 @@ TEST(Pool, OverlappingWindowsSum) {
 // The rows of 16 lanes against the loop over windows, which f64 takes.
 TEST(Pool, RowsOfAnyLengthAgreeWithTheLoop) {
   for (int64_t width = 2; width < 70; ++width) {
-    const Tensor exact = sample_tensor({2, 2, 6, width}, static_cast<uint64_t>(width)),
+    const Tensor exact = sample_tensor({2, 2, 6, width}, uint64_t(width)),
                  single = cast(exact, DType::f32);
     Tensors got;
     for (const bool relu : {true, false}) {

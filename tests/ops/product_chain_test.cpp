@@ -19,30 +19,28 @@ namespace {
 Tensor quarters(const Shape& shape, uint64_t seed) {
   const Tensor t = Tensor::empty(shape, DType::f32, kCpu);
   std::mt19937_64 random(seed);
-  for (int64_t i = 0; i < t.numel(); ++i)
-    t.data<float>()[i] = static_cast<float>(static_cast<int>(random() % 17) - 8) / 4;
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = float(int(random() % 17) - 8) / 4;
   return t;
 }
 
 // Is every result made of the sums, and every gradient that a step takes? Else they may be smaller
 // than the sums, and are refused.
 bool reads_the_sums(const ChainProgram& p) {
-  std::vector<bool> of_sums(static_cast<size_t>(p.n_inputs), false);
+  std::vector<bool> of_sums(size_t(p.n_inputs), false);
   of_sums[0] = true;
   for (int s = 0; s < p.n_steps; ++s) {
-    const auto& [op, in, param] = p.steps[static_cast<size_t>(s)];
+    const auto& [op, in, param] = p.steps[size_t(s)];
     int arity = 0;
     bool backward = false;
     visit_step(op, [&]<class Op, bool Backward>() {
       arity = kStepArity<Op, Backward>;
       backward = Backward;
     });
-    if (backward && !of_sums[static_cast<size_t>(in[0])]) return false;
-    of_sums.push_back(
-        of_sums[static_cast<size_t>(in[0])] || (arity == 2 && of_sums[static_cast<size_t>(in[1])]));
+    if (backward && !of_sums[size_t(in[0])]) return false;
+    of_sums.push_back(of_sums[size_t(in[0])] || (arity == 2 && of_sums[size_t(in[1])]));
   }
   return std::all_of(p.outputs.begin(), p.outputs.begin() + p.n_outputs,
-      [&](int v) { return of_sums[static_cast<size_t>(v)]; });
+      [&](int v) { return of_sums[size_t(v)]; });
 }
 // Operand i of a program behind a product of this shape: some are broadcast.
 Shape operand_shape(const Shape& result, int i) {
@@ -74,8 +72,7 @@ void check(const Case& c, const ChainProgram& program, Device device, bool speci
   Tensors in{quarters(c.a, 1), quarters(c.b, 2), c.bias.rank() ? quarters(c.bias, 3) : Tensor()};
   const bool wide = !reads_the_sums(program);
   for (int i = 1; i < program.n_inputs; ++i)
-    in.push_back(
-        quarters(wide ? c.result : operand_shape(c.result, i), 3 + static_cast<uint64_t>(i)));
+    in.push_back(quarters(wide ? c.result : operand_shape(c.result, i), 3 + uint64_t(i)));
   if (special && c.result.numel() > 1) {  // a row of the sums, and an element of each operand
     in[0].data<float>()[0] = INFINITY;
     for (size_t i = 3; i < in.size(); ++i) {
@@ -127,14 +124,14 @@ void check_programs(Device device) {
 
 // Any steps that can be, on any values that are there.
 ChainProgram random_program(std::mt19937_64& random) {
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  const auto below = [&](int n) { return int(random() % uint64_t(n)); };
   for (;;) {
     ChainProgram p{.n_inputs = 1 + below(kChainInputs)};
     const int steps = 1 + below(kChainSteps);
     while (p.n_steps < steps) {
-      ChainProgram::Step& step = p.steps[static_cast<size_t>(p.n_steps)];
+      ChainProgram::Step& step = p.steps[size_t(p.n_steps)];
       const int values = p.n_inputs + p.n_steps;
-      step = {.op = static_cast<int16_t>(below(2 * static_cast<int>(pointwise_ops().size()))),
+      step = {.op = static_cast<int16_t>(below(2 * int(pointwise_ops().size()))),
           .in = {static_cast<int8_t>(below(values)), static_cast<int8_t>(below(values))},
           .param = 0.5 * (1 + below(4))};
       ChainProgram until = p;
@@ -145,7 +142,7 @@ ChainProgram random_program(std::mt19937_64& random) {
     }
     p.n_outputs = 1 + below(kChainOutputs);
     for (int r = 0; r < p.n_outputs; ++r)
-      p.outputs[static_cast<size_t>(r)] = static_cast<int8_t>(below(p.n_inputs + p.n_steps));
+      p.outputs[size_t(r)] = static_cast<int8_t>(below(p.n_inputs + p.n_steps));
     if (is_valid(p, true) && code_of(p).registers <= kChainRegisters) return p;
   }
 }
@@ -153,7 +150,7 @@ void check_random(Device device) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 60; ++i) {
     const ChainProgram program = random_program(random);
-    check(kCases[static_cast<size_t>(i) % std::size(kCases)], program, device, i % 4 == 0);
+    check(kCases[size_t(i) % std::size(kCases)], program, device, i % 4 == 0);
   }
 }
 

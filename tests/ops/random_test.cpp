@@ -17,11 +17,11 @@ TEST(Randn, HasTheMomentsOfANormalDistribution) {
   std::vector<double> moments(4), allowed;
   for (const double v : x) {
     ASSERT_TRUE(std::isfinite(v));
-    for (int k = 0; k < 4; ++k) moments[k] += std::pow(v, k + 1) / static_cast<double>(n);
+    for (int k = 0; k < 4; ++k) moments[k] += std::pow(v, k + 1) / double(n);
   }
   // The deviations of these means are sqrt(1/n), sqrt(2/n), sqrt(15/n), sqrt(96/n); five of each.
   for (const double variance : {1, 2, 15, 96})
-    allowed.push_back(5 * std::sqrt(variance / static_cast<double>(n)));
+    allowed.push_back(5 * std::sqrt(variance / double(n)));
   EXPECT_TRUE(test::close(moments, {0, 1, 0, 3}, {.each = allowed}));
 }
 

@@ -127,7 +127,7 @@ TEST(StepState, TailMovesEveryField) {
   const UpdateAttrs tail{.beta1 = 0.9, .beta2 = 0.99, .tail = true};
   const auto step = [&](std::initializer_list<float> losses) {
     update_parameter({p, Tensor::ones({4}), Tensor::zeros({4}), Tensor::zeros({4})}, state, tail,
-        Tensor::from(losses, {static_cast<int64_t>(losses.size())}), rng);
+        Tensor::from(losses, {int64_t(losses.size())}), rng);
   };
   next_random_op();
   step({1, 2, 6});
@@ -160,7 +160,7 @@ void check_sums_of_losses(std::initializer_list<Device> devices) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       SCOPED_TRACE(cat(rows, " rows of ", name_of(dtype)));
       std::vector<double> values;  // whose sums are not exact
-      for (int64_t i = 0; i < rows; ++i) values.push_back(1 / static_cast<double>(i + 3));
+      for (int64_t i = 0; i < rows; ++i) values.push_back(1 / double(i + 3));
       const Tensor losses = cast(Tensor::from(values, {rows}), dtype);
       values = losses.to_vector<double>();
       long double exact = 0;
@@ -176,15 +176,14 @@ void check_sums_of_losses(std::initializer_list<Device> devices) {
         for (size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
         lanes.resize(half);
       }
-      const double roundings = static_cast<double>(rows) / 256 + 8 + 5, expected = lanes[0];
+      const double roundings = double(rows) / 256 + 8 + 5, expected = lanes[0];
       for (const Device device : devices) {
         const Tensor state = make_step_state(device), p = Tensor::ones({4}).to(device);
         update_parameter({p, p}, state, {.optimizer = Sgd, .tail = true}, losses.to(device));
         const StepState after = read_step_state(state);
         EXPECT_EQ(after.loss_sum, expected) << device.str();
         EXPECT_EQ(after.loss_rows, rows);
-        EXPECT_NEAR(after.loss_sum, static_cast<double>(exact),
-            roundings * 0x1p-53 * static_cast<double>(exact));
+        EXPECT_NEAR(after.loss_sum, double(exact), roundings * 0x1p-53 * double(exact));
       }
     }
   }

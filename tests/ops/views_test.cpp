@@ -14,7 +14,7 @@ namespace {
 using Floats = std::vector<float>;
 Tensor counting(const Shape& shape) {
   Tensor t = Tensor::empty(shape);
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(i);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = float(i);
   return t;
 }
 

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "core/device/launch_hook.h"
@@ -115,9 +114,8 @@ TEST(DeviceTime, EachLaunchTakesWhatTheDeviceRecorded) {
   EXPECT_EQ(report.steps[1].api_calls, 3);
   EXPECT_EQ(report.steps[1].copies, 1);
   EXPECT_EQ(report.overheads.axis_ns, 100);
-  const std::string text = report.table();
   test::expect_facts(
-      text, {"busy 11.3us", "launched 2 = timed 2   memcpy 1   allocs 0   axis +-0.1us"});
+      report.table(), {"busy 11.3us", "launched 2 = timed 2   memcpy 1   allocs 0   axis +-0.1us"});
 }
 
 TEST(DeviceTime, WhatWasLostIsToldWithItsCount) {
@@ -152,8 +150,7 @@ TEST(DeviceTime, ALibraryCallMayHideKernelsWhereNothingIsRecorded) {
   EXPECT_EQ(report.unproved, 2);
   EXPECT_EQ(report.steps[0].launches, 3);
   EXPECT_EQ(find_row(report.rows(), "matmul")->launches, 2 * 3);
-  const std::string text = report.table();
-  test::expect_facts(text, {"busy -   idle -", " >=3 ", "launched >= 3, not proved"});
+  test::expect_facts(report.table(), {"busy -   idle -", " >=3 ", "launched >= 3, not proved"});
 }
 
 TEST(DeviceTime, ASlowClockIsTold) {
@@ -216,11 +213,10 @@ TEST(DeviceTime, AReplayGivesARowPerNode) {
   const Timeline t = report.timeline();
   EXPECT_TRUE(t.known);
   EXPECT_EQ(t.host_ns, 2 * 2000);
-  const std::string text = report.table({.scopes = true});
-  test::expect_facts(
-      text, {"\n        -         -      20.0us      1       -  annotation  forward\n",
-                "replayed as a graph", "idle 2.0us = host 2.0 + gap 0 + sync 0 + data 0 (OK)",
-                "API calls 1   launched 2 = timed 2"});
+  test::expect_facts(report.table({.scopes = true}),
+      {"\n        -         -      20.0us      1       -  annotation  forward\n",
+          "replayed as a graph", "idle 2.0us = host 2.0 + gap 0 + sync 0 + data 0 (OK)",
+          "API calls 1   launched 2 = timed 2"});
 }
 
 TEST(DeviceTime, AReplayWithoutItsNodesIsIncomplete) {
@@ -239,8 +235,7 @@ TEST(DeviceTime, WhatWasTimedOfALossyStepIsSaid) {
     b.device.op("op", 10, 10, 10);
     b.device.op("op", 10, 10, 10);
   }
-  const std::string text = b.session.finish().table();
-  test::expect_facts(text, {"launched 2 != timed 1..2 "});
+  test::expect_facts(b.session.finish().table(), {"launched 2 != timed 1..2 "});
 }
 
 TEST(DeviceTime, APauseWaitsAndLeavesTheWaitToTheStepBefore) {
@@ -316,21 +311,16 @@ TEST(DeviceTime, SharesOfTheDeviceAddUpToAll) {
   EXPECT_EQ(find_row(rows, "memcpy")->calls, 2) << "the one in an op is the op's";
   const std::string text = report.table({.row_limit = -1});
   double sum = 0;
-  std::istringstream lines(text);
-  std::string line;
-  for (std::getline(lines, line), std::getline(lines, line);
-       std::getline(lines, line) && line.front() == ' ';)
-    sum += std::stod(line);
+  const std::vector<std::string> lines = test::lines_of(text);
+  for (size_t i = 2; lines.at(i).front() == ' '; ++i) sum += std::stod(lines[i]);
   EXPECT_NEAR(sum, 100, 0.2) << text;
 }
 
 TEST(DeviceTime, EmulatedLaunchesAreCountedAndNotTimed) {
   FakeClock clock;
-  Session session({.schedule = kTwoSteps,
-      .title = "simt eager",
-      .device = {Device::Type::simt, 0},
-      .clock = &clock});
-  for (; !session.done(); session.step()) {
+  const Options options{
+      .schedule = kTwoSteps, .title = "simt eager", .device = {Device::Type::simt, 0}};
+  Report report = recorded(clock, options, [&](int) {
     Scope scope("linear", ScopeKind::op);
     scope.describe([] { return OpInfo{.cost = {1000, 100, 100}}; });
     const KernelSpan none(false);
@@ -338,8 +328,7 @@ TEST(DeviceTime, EmulatedLaunchesAreCountedAndNotTimed) {
       const HookedCall hooked(DeviceWork::kernel, Device::Type::simt, "kernel");
       clock.advance(100);
     }
-  }
-  Report report = session.finish();
+  });
   report.roofs = Roofs{.f32_gflops = 1, .cache_gbs = 1, .dram_gbs = 1};
   EXPECT_EQ(report.source, Source::emul);
   EXPECT_EQ(report.launches_per_step(), 2);
@@ -355,17 +344,16 @@ STEP: UNDECIDED - emulated time means nothing.
 // The launch tells its shape; registers only machine code has, so no occupancy is made up.
 TEST(Footprint, OnTheEmulatorItIsTheLaunchsOwn) {
   FakeClock clock;
-  Session session({.schedule = kTwoSteps, .device = {Device::Type::simt, 0}, .clock = &clock});
   const LaunchShape wide{
       .kernel = "sums<float>", .grid = {12, 8}, .block = 128, .shared_bytes = 16384};
   const LaunchShape last{.kernel = "last_sum<float>", .grid = {1}, .block = 32};
-  for (; !session.done(); session.step()) {
+  const Options options{.schedule = kTwoSteps, .device = {Device::Type::simt, 0}};
+  const Report report = recorded(clock, options, [&](int) {
     Scope scope("sum", ScopeKind::op);
     const KernelSpan none(false);
     for (const LaunchShape* shape : {&last, &wide, &wide})
       const HookedCall hooked(Device::Type::simt, *shape);
-  }
-  const Report report = session.finish();
+  });
   EXPECT_EQ(report.card, (Card{90, 132}));
   const std::vector<KernelSum> kernels = find_row(report.rows(), "sum")->kernels;
   ASSERT_EQ(kernels.size(), 2u);
@@ -375,10 +363,9 @@ TEST(Footprint, OnTheEmulatorItIsTheLaunchsOwn) {
       (Footprint{
           .grid = {12, 8, 1}, .block = {128, 1, 1}, .static_shared = 0, .dynamic_shared = 16384}));
   EXPECT_FALSE(kernels[0].occupancy);
-  const std::string text = report.table({.columns = "footprint"});
-  test::expect_facts(
-      text, {"  Grid  Block  Regs   Shared  Occ%  Limit  Waves  Tail%  Kernel\n",
-                "note: 2 of 2 kernels without occupancy: the emulator runs no machine code"});
+  test::expect_facts(report.table({.columns = "footprint"}),
+      {"  Grid  Block  Regs   Shared  Occ%  Limit  Waves  Tail%  Kernel\n",
+          "note: 2 of 2 kernels without occupancy: the emulator runs no machine code"});
   EXPECT_EQ(report.table().find("Occ%"), std::string::npos) << "only on request";
 }
 
@@ -399,11 +386,8 @@ Report by_hand(int64_t window, std::vector<Kernel> kernels,
     trace.records.push_back(
         {.t0 = 1000 + k.api_t0, .t1 = 1000 + k.api_t1, .name = "scope", .kind = kind});
   for (const Kernel& k : kernels) {
-    trace.launches.push_back({.api_t0 = 1000 + k.api_t0,
-        .api_t1 = 1000 + k.api_t1,
-        .dev_t0 = 1000 + k.dev_t0,
-        .dev_t1 = 1000 + k.dev_t1,
-        .source = Source::cupti});
+    trace.launches.push_back(
+        timed_launch(1000 + k.api_t0, 1000 + k.api_t1, 1000 + k.dev_t0, 1000 + k.dev_t1));
   }
   report.traces = {trace};
   report.evaluate();
@@ -451,9 +435,7 @@ TEST(Timeline, EachWindowHasTheDrainOfItsOwn) {
 
 TEST(Timeline, IdlePartsAreExactlyWindowMinusBusyOnRandomTimelines) {
   std::mt19937_64 random(5);
-  const auto below = [&](int64_t n) {
-    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
-  };
+  const auto below = [&](int64_t n) { return int64_t(random() % uint64_t(n)); };
   for (int round = 0; round < 300; ++round) {
     std::vector<Kernel> kernels;
     std::vector<std::pair<ScopeKind, Kernel>> scopes;
@@ -527,14 +509,11 @@ TEST(DeviceTable, EagerGolden) {
           .kind = ScopeKind::op});
       const int64_t begin = std::max(device, host + op.cpu);
       device = begin + op.cuda;
-      trace.launches.push_back({.api_t0 = host + 2000,
-          .api_t1 = host + op.cpu,
-          .dev_t0 = begin,
-          .dev_t1 = device,
-          .kernel = "k",
-          .record = static_cast<int32_t>(trace.records.size()) - 1,
-          .step = 3,
-          .source = Source::cupti});
+      LaunchRecord launch = timed_launch(host + 2000, host + op.cpu, begin, device);
+      launch.kernel = "k";
+      launch.record = int32_t(trace.records.size()) - 1;
+      launch.step = 3;
+      trace.launches.push_back(launch);
       host += op.cpu;
     }
   }
@@ -574,12 +553,8 @@ TEST(DeviceTable, ANodeThatFetchesDataIsARowBesideTheStep) {
   Trace trace{.thread = 0, .steps_here = true, .records = {}, .launches = {}, .memory = {}};
   trace.launches.push_back({.api_t0 = 100, .api_t1 = 200, .kind = LaunchKind::graph});
   for (const uint32_t node : {1u, 2u}) {
-    trace.launches.push_back({.api_t0 = 100,
-        .api_t1 = 200,
-        .dev_t0 = 100 + 100 * node,
-        .dev_t1 = 150 + 100 * node,
-        .graph_node = node,
-        .source = Source::cupti});
+    trace.launches.push_back(timed_launch(100, 200, 100 + 100 * node, 150 + 100 * node));
+    trace.launches.back().graph_node = node;
   }
   report.steps = {{.t0 = 0, .t1 = 1000}};
   report.traces = {trace};
@@ -617,13 +592,9 @@ TEST(DeviceTable, ReplayGolden) {
   int64_t device = t + 6900;
   uint32_t node = 0;
   for (const int64_t ns : {13'800, 8200, 2300}) {
-    trace.launches.push_back({.api_t0 = t,
-        .api_t1 = t + 6900,
-        .dev_t0 = device,
-        .dev_t1 = device + ns,
-        .step = 3,
-        .graph_node = ++node,
-        .source = Source::cupti});
+    trace.launches.push_back(timed_launch(t, t + 6900, device, device + ns));
+    trace.launches.back().step = 3;
+    trace.launches.back().graph_node = ++node;
     device += ns + 900;
   }
   report.steps = {{.number = 3, .round = 0, .t0 = t, .t1 = t + 10'400, .allocs = 0}};

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/error.h"
 #include "profiler/kernel_name.h"
@@ -93,8 +92,8 @@ TEST(Json, TheAdviceIsThatOfTheTable) {
   const std::string advice = Json::parse(to_json(profile_of(report, kRun)))["verdict"]["advice"];
   test::expect_facts(advice, {"linear_act x2 (linear + relu): -2 launches"});
   test::expect_facts(report.table(), {" Do: " + advice + ".\n"});
-  const std::string page = html_report({.title = "t", .reports = {&report, 1}, .run = kRun});
-  test::expect_facts(page, {"\"advice\":\"" + advice + "\""});
+  test::expect_facts(html_report({.title = "t", .reports = {&report, 1}, .run = kRun}),
+      {"\"advice\":\"" + advice + "\""});
 }
 
 TEST(Json, DamageIsNamed) {
@@ -219,8 +218,7 @@ TEST(Diff, GivesNoFactorWhereNoneIsHonest) {
 }
 
 TEST(Stacks, AddUpToTheSteps) {
-  const std::string folded = folded_stacks(cpu_report());
-  EXPECT_EQ(folded,
+  EXPECT_EQ(folded_stacks(cpu_report()),
       "step;Linear;linear 4000\n"
       "step;Linear;linear;kernel 24000\n"
       "step;matmul 2000\n"
@@ -229,8 +227,7 @@ TEST(Stacks, AddUpToTheSteps) {
   const std::string device = folded_stacks(device_report());
   test::expect_facts(device, {"step;linear;gemm_128x64 150000\n"});
   int64_t sum = 0;
-  std::istringstream lines(device);
-  for (std::string line; std::getline(lines, line);)
+  for (const std::string& line : test::lines_of(device))
     sum += std::stoll(line.substr(line.rfind(' ')));
   EXPECT_EQ(sum, device_report().timeline().busy_ns);  // nothing overlaps here
 }
@@ -352,9 +349,7 @@ TEST(Html, HoldsItsDataAndAsksForNothing) {
   test::expect_facts(page, {"default-src 'none'"});
   EXPECT_EQ(page.find("http://www.w3.org/2000/svg"), page.find("http:"));  // a name, not an address
   EXPECT_EQ(page.find("https:"), std::string::npos);
-  const std::string begin = "id=\"data\">";
-  const size_t from = page.find(begin) + begin.size(), to = page.find("</script>", from);
-  const std::string data = page.substr(from, to - from);
+  const std::string data = test::data_of(page);
   EXPECT_EQ(data.find("<!--"), std::string::npos);
   const Json json = Json::parse(data);
   EXPECT_EQ(json["profiles"][0]["rows"].size(), 4u);
@@ -369,9 +364,7 @@ TEST(Html, ReadsKernelsNamesAloud) {
     if (launch.kernel == "gemm_128x64") launch.kernel = intern(name);
   }
   const std::string page = html_report({.title = "t", .reports = {&report, 1}, .run = kRun});
-  const std::string begin = "id=\"data\">";
-  const size_t from = page.find(begin) + begin.size();
-  const Json data = Json::parse(page.substr(from, page.find("</script>", from) - from));
+  const Json data = Json::parse(test::data_of(page));
   EXPECT_EQ(data["names"], (Json{{name, read_kernel_name(name)->text()},
                                {"Memcpy HtoD", read_kernel_name("Memcpy HtoD")->text()}}));
   int slices = 0;

@@ -73,8 +73,8 @@ struct Fake {
     r.correlationId = correlation;
     r.graphNodeId = node;
     if (records - 1 != zero) {
-      r.start = static_cast<uint64_t>(begin + kOffset);
-      r.end = static_cast<uint64_t>(free_at + kOffset);
+      r.start = uint64_t(begin + kOffset);
+      r.end = uint64_t(free_at + kOffset);
     }
     put(r);
   }
@@ -86,7 +86,7 @@ inline CuptiCalls fake_calls() {
   c.cuptiGetVersion = [](uint32_t* v) { return *v = fake->version, CUPTI_SUCCESS; };
   c.cuptiGetTimestamp = [](uint64_t* t) {
     fake->clock.advance(100);
-    *t = static_cast<uint64_t>(fake->clock.now() + kOffset);
+    *t = uint64_t(fake->clock.now() + kOffset);
     return fake->clock.advance(100), CUPTI_SUCCESS;
   };
   c.cuptiGetGraphNodeId = [](CUgraphNode node, uint64_t* id) {
@@ -149,7 +149,7 @@ inline Api watched(const Api& of) {
     const cudaError_t answer = fake->api.cudaGraphInstantiate(executable, graph, flags);
     size_t nodes = 0;
     fake->api.cudaGraphGetNodes(graph, nullptr, &nodes);
-    fake->graphs[*executable] = {static_cast<uint32_t>(fake->graphs.size() + 1), nodes};
+    fake->graphs[*executable] = {uint32_t(fake->graphs.size() + 1), nodes};
     return answer;
   };
   a.cudaGraphLaunch = [](cudaGraphExec_t executable, cudaStream_t stream) {

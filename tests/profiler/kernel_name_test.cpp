@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <set>
-#include <sstream>
 
 #include "core/numbers.h"
 #include "tests/test_util.h"
@@ -19,24 +18,21 @@ namespace {
 constexpr const char* kFile = SINTER_SOURCE_DIR "/tests/profiler/kernel_names.txt";
 
 TEST(KernelNames, AreReadAsWrittenDown) {
-  std::ostringstream file;
-  file << std::ifstream(kFile).rdbuf();
-  std::istringstream lines(file.str());
+  const std::string file = test::text_of(kFile);
   std::set<std::string> names;
   std::string said;
   int whole = 0;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : test::lines_of(file)) {
     if (line.empty() || line.starts_with(' ')) continue;
     const std::optional<KernelName> read = read_kernel_name(line);
     ASSERT_TRUE(read) << line;
     names.insert(line);
     whole += read->whole();
     said += line + "\n";
-    std::istringstream text(read->text());
-    for (std::string part; std::getline(text, part);) said += "    " + part + "\n";
+    for (const std::string& part : test::lines_of(read->text())) said += "    " + part + "\n";
   }
   if (std::getenv("SINTER_REGENERATE")) std::ofstream(kFile) << said;
-  EXPECT_EQ(said, file.str());
+  EXPECT_EQ(said, file);
   EXPECT_GE(names.size(), 40);
   EXPECT_GE(whole, 30);
 }

@@ -12,14 +12,13 @@ inline constexpr std::string_view kOddName = "q\"uo\\te;\n\xff</script><!--\x1b"
 // forward op, an odd name.
 inline Report cpu_report() {
   FakeClock clock;
-  Session session({.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2},
-      .threads = 2,
-      .mode = "eager",
-      .clock = &clock});
   ShapeText key;
   const int64_t dims[] = {64, 784};
   const StaticName shape = key.add("f32", dims).intern();
-  for (; !session.done(); session.step()) {
+  const Options options{.schedule = {.wait = 0, .warmup = 1, .active = 2, .repeat = 2},
+      .threads = 2,
+      .mode = "eager"};
+  return recorded(clock, options, [&](int) {
     {
       Scope module("Linear", ScopeKind::module);
       fake_op(clock, "linear", 1000, 6000,
@@ -33,8 +32,7 @@ inline Report cpu_report() {
         {.cost = {200'000, 1500, 500}, .uid = 8, .forward_uid = 7, .role = Role::wgrad});
     Scope odd(intern(kOddName));
     clock.advance(3000);
-  }
-  return session.finish();
+  });
 }
 
 // Three steps of 200 us on a device: kernels of 50, 10, 14 and 32 us and a copy of 10 us in each.
@@ -51,18 +49,15 @@ inline Report device_report() {
     uint64_t uid, forward;
     Role role;
     int64_t t0, t1, api0, api1, dev0, dev1;  // us after the step's begin
-    LaunchKind kind;
+    LaunchKind kind = LaunchKind::kernel;
   };
+  // relu and copy begin 1 us late, log_softmax 15 and matmul 27, which wait for the host.
   const Op ops[] = {
-      {"linear", "gemm_128x64", 1, 1, Role::fwd, 10, 40, 20, 30, 30, 80, LaunchKind::kernel},
-      {"relu", "relu_kernel", 2, 2, Role::fwd, 42, 60, 50, 56, 81, 91,
-          LaunchKind::kernel},  // gap of 1 us
-      {"log_softmax", "softmax_kernel", 3, 3, Role::fwd, 62, 108, 100, 106, 106, 120,
-          LaunchKind::kernel},  // 15 us of the host
-      {"copy", "Memcpy HtoD", 4, 4, Role::none, 110, 118, 112, 116, 121, 131,
-          LaunchKind::memcpy},  // gap of 1 us
-      {"matmul", "gemm_128x64", 5, 1, Role::wgrad, 140, 160, 150, 158, 158, 190,
-          LaunchKind::kernel},  // 27 us of the host
+      {"linear", "gemm_128x64", 1, 1, Role::fwd, 10, 40, 20, 30, 30, 80},
+      {"relu", "relu_kernel", 2, 2, Role::fwd, 42, 60, 50, 56, 81, 91},
+      {"log_softmax", "softmax_kernel", 3, 3, Role::fwd, 62, 108, 100, 106, 106, 120},
+      {"copy", "Memcpy HtoD", 4, 4, Role::none, 110, 118, 112, 116, 121, 131, LaunchKind::memcpy},
+      {"matmul", "gemm_128x64", 5, 1, Role::wgrad, 140, 160, 150, 158, 158, 190},
   };
   for (uint32_t step = 0; step < 3; ++step) {
     const int64_t base = 1'000'000 + int64_t{200'000} * step;
@@ -74,7 +69,7 @@ inline Report device_report() {
           .dev_t0 = at(op.dev0),
           .dev_t1 = at(op.dev1),
           .kernel = op.kernel,
-          .record = static_cast<int32_t>(trace.records.size()),
+          .record = int32_t(trace.records.size()),
           .step = step,
           .bytes = op.kind == LaunchKind::memcpy ? 4096 : 0,
           .kind = op.kind,

@@ -1,39 +1,18 @@
 #include "profiler/scope.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <numeric>
 #include <random>
 #include <thread>
 
 #include "core/error.h"
 #include "ops/op.h"
+#include "tests/counting_new.h"
 #include "tests/profiler/scopes.h"
 #include "tests/test_util.h"
-
-namespace {
-std::atomic<int64_t> g_news{0};
-int64_t news() { return g_news.load(); }
-}  // namespace
-
-// Counts the allocations of this test program.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++g_news;
-  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  ++g_news;
-  return std::malloc(size > 0 ? size : 1);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace sinter::profiler {
 namespace {
@@ -114,26 +93,22 @@ TEST(Scope, ACostThatThrowsReachesTheCaller) {
       },
       .cpu = [](const Call&) {}};
   FakeClock clock;
-  Session session({.schedule = kOneStep, .clock = &clock});
-  EXPECT_THROW(apply(kDear, {Tensor::ones({2})}), Error);
-  session.step();
-  const auto rows = session.finish().rows().rows;
+  const Report report = recorded(clock, {.schedule = kOneStep},
+      [&](int) { EXPECT_THROW(apply(kDear, {Tensor::ones({2})}), Error); });
+  const std::vector<Row> rows = report.rows().rows;
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].name, "dear");
 }
 
 TEST(Scope, StoresParentDepthAndLaunches) {
   FakeClock clock;
-  Session session({.schedule = kOneStep, .clock = &clock});
-  {
+  const Report report = recorded(clock, {.schedule = kOneStep}, [&](int) {
     Scope outer("outer", ScopeKind::module);
     KernelSpan stray;  // no op is open: not a launch
     fake_op(clock, "op", 3, 5, {.cost = {7, 8, 9}, .uid = 11});
     Scope inner("inner", ScopeKind::data);
     clock.advance(2);
-  }
-  session.step();
-  const Report report = session.finish();
+  });
   ASSERT_EQ(report.traces.size(), 1u);
   const auto& r = report.traces[0].records;
   ASSERT_EQ(r.size(), 3u);
@@ -237,15 +212,12 @@ TEST(Scope, RandomTreesConserveTimeExactly) {
 
 TEST(Scope, RecursionCountsOnceInTotal) {
   FakeClock clock;
-  Session session({.schedule = kOneStep, .clock = &clock});
-  {
+  const Rows rows = recorded(clock, {.schedule = kOneStep}, [&](int) {
     Scope a("block", ScopeKind::module);
     clock.advance(10);
     Scope b("block", ScopeKind::module);
     clock.advance(5);
-  }
-  session.step();
-  const Rows rows = session.finish().rows();
+  }).rows();
   ASSERT_EQ(rows.rows.size(), 1u);
   EXPECT_EQ(rows.rows[0].self_ns, 15);
   EXPECT_EQ(rows.rows[0].total_ns, 15);
@@ -253,12 +225,13 @@ TEST(Scope, RecursionCountsOnceInTotal) {
 }
 
 TEST(Scope, NoAllocationInTheWindow) {
+  if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
   std::unique_ptr<int> sink;
   FakeClock clock;
   Session session({.schedule = {.wait = 1, .warmup = 1, .active = 5}, .clock = &clock});
   std::array<int64_t, 7> allocs{};
   for (size_t step = 0; step < allocs.size(); ++step) {
-    const int64_t before = news();
+    const int64_t before = test::new_calls;
     for (int i = 0; i < 20; ++i) {
       Scope module("module", ScopeKind::module);
       Scope scope("op", ScopeKind::op);
@@ -272,7 +245,7 @@ TEST(Scope, NoAllocationInTheWindow) {
       clock.advance(1);
     }
     if (step == 6) sink = std::make_unique<int>(7);  // the counter does see what a step allocates
-    allocs[step] = news() - before;
+    allocs[step] = test::new_calls - before;
     session.step();
   }
   const Report report = session.finish();
@@ -296,25 +269,21 @@ TEST(Scope, FullBufferDropsCountsAndSaysSo) {
 
 TEST(Scope, FullLaunchBufferIsCountedToo) {
   FakeClock clock;
-  Session session({.schedule = kOneStep, .clock = &clock, .records_per_thread = 2});
-  {
+  const Report report = recorded(clock, {.schedule = kOneStep, .records_per_thread = 2}, [&](int) {
     Scope op("op", ScopeKind::op);
     for (int i = 0; i < 3; ++i) KernelSpan span;
-  }
-  session.step();
-  const Report report = session.finish();
+  });
   EXPECT_EQ(find_row(report.rows(), "op")->launches, 2);
   ASSERT_EQ(report.incomplete.size(), 1u);
 }
 
 TEST(Scope, ThreadThatEndedIsStillReported) {
   FakeClock clock;
-  Session session({.schedule = kOneStep, .clock = &clock});
-  std::thread([&] { fake_op(clock, "theirs", 1000, 2000); }).join();
-  std::thread([&] { fake_op(clock, "also_theirs", 1000, 2000); }).join();
-  fake_op(clock, "mine", 1, 2);
-  session.step();
-  const Report report = session.finish();
+  const Report report = recorded(clock, {.schedule = kOneStep}, [&](int) {
+    std::thread([&] { fake_op(clock, "theirs", 1000, 2000); }).join();
+    std::thread([&] { fake_op(clock, "also_theirs", 1000, 2000); }).join();
+    fake_op(clock, "mine", 1, 2);
+  });
   EXPECT_EQ(report.traces.size(), 3u);
   EXPECT_EQ(report.rows().calls.size(), 3u);
   test::expect_facts(report.table(), {"other threads 6.0us"});
@@ -323,26 +292,17 @@ TEST(Scope, ThreadThatEndedIsStillReported) {
 TEST(Scope, ForkedChildRecordsNothing) {
   FakeClock clock;
   Session session({.schedule = kOneStep, .clock = &clock});
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const int status = test::status_of_child([&] {
     int described = 0;
     {
       Scope scope("child", ScopeKind::op);
       scope.describe([&] { return ++described, OpInfo{}; });
     }
     session.step();
-    bool refused = false;
-    try {
-      session.finish();
-    } catch (const Error& e) {
-      refused = e.kind() == Error::Kind::state;
-    }
-    _exit(!recording() && described == 0 && refused ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    test::expect_error(Error::Kind::state, {}, [&] { session.finish(); });
+    return recording() || described > 0 || testing::Test::HasFailure();
+  });
+  EXPECT_EQ(status, 0);
   fake_op(clock, "parent", 1, 1);
   session.step();
   EXPECT_EQ(session.finish().rows().rows.size(), 1u);
@@ -403,24 +363,22 @@ TEST(Scope, WhatADataScopeLaunchesIsNotOfTheStep) {
 
 TEST(Scope, AnOpThatFetchesDataIsARowBesideTheStep) {
   FakeClock clock;
-  Session session({.schedule = kOneStep, .clock = &clock});
-  {
-    Scope gather("gather_batch", ScopeKind::op);
-    gather.describe([] { return OpInfo{.cost = {0, 100, 400}, .role = Role::data}; });
-    const KernelSpan kernel;
-    clock.advance(2);
-  }
-  fake_op(clock, "op", 3, 5);
-  session.step();
-  const Report report = session.finish();
+  const Report report = recorded(clock, {.schedule = kOneStep}, [&](int) {
+    {
+      Scope gather("gather_batch", ScopeKind::op);
+      gather.describe([] { return OpInfo{.cost = {0, 100, 400}, .role = Role::data}; });
+      const KernelSpan kernel;
+      clock.advance(2);
+    }
+    fake_op(clock, "op", 3, 5);
+  });
   expect_one_launch(report);
   const Rows rows = report.rows();
   const Row* row = find_row(rows, "gather_batch");
   EXPECT_EQ(row->kind, ScopeKind::data);
   EXPECT_EQ(row->launches, 1);
   EXPECT_EQ(rows.calls.size(), 1u);
-  const std::string table = report.table();
-  test::expect_facts(table, {"gather_batch", "0.000 MFLOP  0.0 kB  launches 1"});
+  test::expect_facts(report.table(), {"gather_batch", "0.000 MFLOP  0.0 kB  launches 1"});
 }
 
 }  // namespace

@@ -24,6 +24,15 @@ template <class F> Report recorded(FakeClock& clock, Options options, F&& body) 
   return session.finish();
 }
 
+// What a card's records say of a launch: the host's call, then the device.
+inline LaunchRecord timed_launch(int64_t api_t0, int64_t api_t1, int64_t dev_t0, int64_t dev_t1) {
+  return {.api_t0 = api_t0,
+      .api_t1 = api_t1,
+      .dev_t0 = dev_t0,
+      .dev_t1 = dev_t1,
+      .source = Source::cupti};
+}
+
 inline const Row* find_row(const Rows& rows, std::string_view name) {
   for (const Row& row : rows.rows) {
     if (row.name == name) return &row;

@@ -55,7 +55,7 @@ TEST(Session, EverySchedule) {
       ASSERT_EQ(report.steps.size(), expected.size());
       const Rows rows = report.rows();
       ASSERT_EQ(rows.rows.size(), 1u);
-      EXPECT_EQ(rows.rows[0].calls, static_cast<int64_t>(expected.size()));
+      EXPECT_EQ(rows.rows[0].calls, int64_t(expected.size()));
       for (size_t i = 0; i < expected.size(); ++i) {
         EXPECT_EQ(report.steps[i].number, expected[i]);
         EXPECT_EQ(report.steps[i].round, expected[i] / (s.wait + s.warmup + s.active));

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <functional>
-#include <sstream>
 
 #include "core/allocator.h"
 #include "core/error.h"
@@ -165,8 +164,8 @@ TEST(Table, LimitFoldsTheRest) {
 TEST(Table, FitsTheTerminal) {
   const Report report = mlp_report();
   for (const size_t width : {80, 100, 120, 160}) {
-    std::istringstream lines(report.table({.scopes = true, .width = width}));
-    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), width) << line;
+    for (const std::string& line : test::lines_of(report.table({.scopes = true, .width = width})))
+      EXPECT_LE(line.size(), width) << line;
   }
   const std::string narrow = report.table({.width = 80}), wide = report.table({.width = 160});
   test::expect_facts(narrow, {"Self%", "Self CPU", "Calls", "Verdict", "Name"});
@@ -208,8 +207,7 @@ TEST(Table, MemoryIsOfTheRowThatTookIt) {
   EXPECT_EQ(find_row(rows, "relu_backward")->memory,
       (MemoryUse{.allocated = 8192, .freed = 2048, .peak = live + 5120}));
   EXPECT_EQ(rows.memory.freed, rows.memory.allocated);
-  const std::string text = report.table({.columns = "memory"});
-  test::expect_facts(text,
+  test::expect_facts(report.table({.columns = "memory"}),
       {"Alloc kB  Freed kB  Peak kB  Kept kB", "4.1       1.0",
           "memory: allocated 5.1 = ops 5.1 + rest of step 0.0 kB, freed 5.1 = ops 1.0 + rest of "
           "step 4.1 kB\n"});
@@ -235,8 +233,8 @@ TEST(Table, WrongSortKeyNamesTheNearest) {
       [&] { report.table({.sort_by = "self_cpu_time_totl"}); });
   EXPECT_THROW(report.table({.row_limit = -2}), Error);
   EXPECT_THROW(report.table({.columns = "footprnt"}), Error);
-  const std::string text = report.table({.columns = "footprint"});
-  test::expect_facts(text, {"note: a row of the CPU has no footprint\n"});
+  test::expect_facts(
+      report.table({.columns = "footprint"}), {"note: a row of the CPU has no footprint\n"});
   for (const char* key : {"self_cpu_time_total", "cpu_time_total", "cpu_time",
            "dispatch_time_total", "count", "flops", "bytes"}) {
     EXPECT_NO_THROW(report.table({.sort_by = key}));
@@ -291,8 +289,7 @@ TEST(Table, SharesAndTimesAreOfOneStatistic) {
     }
   }
   EXPECT_NEAR(shares, 1, 1e-12);
-  const std::string text = table(p);
-  test::expect_facts(text,
+  test::expect_facts(table(p),
       {" 40.0   419.4us    419.4us", "ops 1048.0 + rest of step 7.9 = profiled step 1055.9us"});
 }
 
@@ -310,11 +307,13 @@ TEST(Table, ManyNamesARuleOnlyWhereAGraphIsThere) {
 TEST(Table, AUsersScopeShowsByDefault) {
   FakeClock clock;
   const Options four{.schedule = {.wait = 0, .warmup = 0, .active = 4}};
-  const std::string text = recorded(clock, four, [&](int) {
-    Scope mine("my data loading");
-    fake_op(clock, "op", 500, 500);
-  }).table({.row_limit = 15});
-  test::expect_facts(text, {"annotation  my data loading\n"});
+  test::expect_facts(recorded(clock, four,
+                         [&](int) {
+                           Scope mine("my data loading");
+                           fake_op(clock, "op", 500, 500);
+                         })
+                         .table({.row_limit = 15}),
+      {"annotation  my data loading\n"});
 }
 
 // What describing an op takes is measured and taken off; what is left is other programs' doing.

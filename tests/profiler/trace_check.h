@@ -37,7 +37,7 @@ class TraceValidator {
     flows();
     launches();
     backwards();
-    out_.lanes = static_cast<int64_t>(lanes_.size());
+    out_.lanes = int64_t(lanes_.size());
     if (more_ > 0) out_.problems.back().what += cat("; and ", more_, " more problems");
     return std::move(out_);
   }
@@ -139,7 +139,7 @@ class TraceValidator {
     if (lane == lanes_.end()) return false;
     const auto later = std::upper_bound(lane->second.begin(), lane->second.end(), end.t,
         [](int64_t t, const Slice& s) { return t < s.t0; });
-    const auto begun = static_cast<size_t>(later - lane->second.begin());
+    const auto begun = size_t(later - lane->second.begin());
     return begun > 0 && end.t <= furthest_.at(end.lane)[begun - 1];
   }
   void flows() {

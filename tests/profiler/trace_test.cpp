@@ -127,12 +127,9 @@ TEST(ChromeTrace, AGraphReplayIsOneCallOfManyKernels) {
   trace.records.clear();
   trace.launches.clear();
   for (uint32_t node = 1; node <= 3; ++node) {
-    trace.launches.push_back({.api_t0 = 1'010'000,
-        .api_t1 = 1'020'000,
-        .dev_t0 = 1'020'000 + 10'000 * node,
-        .dev_t1 = 1'028'000 + 10'000 * node,
-        .graph_node = node,
-        .source = Source::cupti});
+    const int64_t from = 1'020'000 + 10'000 * node;
+    trace.launches.push_back(timed_launch(1'010'000, 1'020'000, from, from + 8000));
+    trace.launches.back().graph_node = node;
   }
   const std::string text = trace_of(r);
   EXPECT_EQ(rules(validate_trace(text)), "");
@@ -290,15 +287,14 @@ TEST(RealReader, HtaAgreesWithTheDeviceTimeline) {
 // product that runs from 158 to 190.
 std::string trace_of_rank(int rank, int64_t begin, int64_t end) {
   Report report = device_report();
-  for (const StepSample& step : report.steps)
-    report.traces[0].launches.push_back({.api_t0 = step.t0 + 140'000,
-        .api_t1 = step.t0 + 145'000,
-        .dev_t0 = step.t0 + 1000 * begin,
-        .dev_t1 = step.t0 + 1000 * end,
-        .kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
-        .step = uint32_t(step.number),
-        .stream = 1,
-        .source = Source::cupti});
+  for (const StepSample& step : report.steps) {
+    LaunchRecord launch = timed_launch(
+        step.t0 + 140'000, step.t0 + 145'000, step.t0 + 1000 * begin, step.t0 + 1000 * end);
+    launch.kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL";
+    launch.step = uint32_t(step.number);
+    launch.stream = 1;
+    report.traces[0].launches.push_back(launch);
+  }
   return chrome_trace({&report, 1}, {.rank = rank, .ranks = 2});
 }
 
@@ -312,11 +308,7 @@ TEST(RealReader, HtaFindsHowMuchOfTheSumsEachRankHides) {
 TEST(ChromeTrace, AKernelThatEndsBeforeItsCallReturnsLeavesNoNegativeQueue) {
   Report r = device_report();
   r.traces[0].records.clear();
-  r.traces[0].launches = {{.api_t0 = 1'010'000,
-      .api_t1 = 1'020'000,
-      .dev_t0 = 1'012'000,
-      .dev_t1 = 1'015'000,
-      .source = Source::cupti}};
+  r.traces[0].launches = {timed_launch(1'010'000, 1'020'000, 1'012'000, 1'015'000)};
   std::vector<int> depth;
   const Json written = Json::parse(trace_of(r));
   for (const Json& event : written["traceEvents"]) {

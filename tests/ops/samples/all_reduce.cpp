@@ -8,9 +8,8 @@ namespace {
 std::vector<Sample> all_reduce_samples() {
   const Tensor a = sample_tensor({5, 7}, 1), b = sample_tensor({3}, 2),
                empty = Tensor::zeros({0, 3}, DType::f64);
-  return {{.in = {a}, .attrs = AllReduceAttrs{}, .what = "one tensor"},
-      {.in = {a, b, empty}, .attrs = AllReduceAttrs{2}, .what = "a list"},
-      {.in = {empty}, .attrs = AllReduceAttrs{}, .what = "no elements"},
+  return {{{a}, AllReduceAttrs{}, "one tensor"}, {{a, b, empty}, AllReduceAttrs{2}, "a list"},
+      {{empty}, AllReduceAttrs{}, "no elements"},
       bad_sample({transpose(sample_tensor({4, 6}, 3))}, AllReduceAttrs{}, "strided"),
       bad_sample({a, cast(b, DType::f32)}, AllReduceAttrs{}, "two types"),
       bad_sample({Tensor::zeros({3}, DType::i64)}, AllReduceAttrs{}, "integers")};

@@ -6,11 +6,11 @@ namespace sinter {
 namespace {
 
 std::vector<Sample> argmax_samples() {
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = DimAttrs{-1}, .what = "rows"},
-      {.in = {sample_tensor({1, 10}, 2)}, .attrs = DimAttrs{1}, .what = "one row"},
-      {.in = {sample_tensor({3, 4, 5}, 3)}, .attrs = DimAttrs{1}, .what = "the middle"},
-      {.in = {sample_tensor({0, 4}, 4)}, .attrs = DimAttrs{1}, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = DimAttrs{-1}, .what = "transposed"},
+  return {{{sample_tensor({5, 7}, 1)}, DimAttrs{-1}, "rows"},
+      {{sample_tensor({1, 10}, 2)}, DimAttrs{1}, "one row"},
+      {{sample_tensor({3, 4, 5}, 3)}, DimAttrs{1}, "the middle"},
+      {{sample_tensor({0, 4}, 4)}, DimAttrs{1}, "empty batch"},
+      {{transpose(sample_tensor({6, 4}, 5))}, DimAttrs{-1}, "transposed"},
       bad_sample({sample_tensor({3, 0}, 6)}, DimAttrs{1}, "nothing to compare"),
       bad_sample({sample_tensor({3, 2}, 6)}, DimAttrs{2}, "no such dim")};
 }

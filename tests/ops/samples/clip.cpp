@@ -6,17 +6,16 @@ namespace sinter {
 namespace {
 
 std::vector<Sample> squared_norm_samples() {
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({0, 3}, 2)}, .attrs = {}, .what = "no elements"},
-      {.in = {transpose(sample_tensor({6, 4}, 3))}, .attrs = {}, .what = "transposed"},
+  return {{{sample_tensor({5, 7}, 1)}, {}, "odd"}, {{sample_tensor({0, 3}, 2)}, {}, "no elements"},
+      {{transpose(sample_tensor({6, 4}, 3))}, {}, "transposed"},
       bad_sample({Tensor::zeros({3}, DType::i64)}, {}, "integers")};
 }
 
 std::vector<Sample> clip_samples() {
   const Tensor total = Tensor::full({1}, 25, DType::f64);
-  return {{.in = {sample_tensor({5, 7}, 1), total}, .attrs = ClipAttrs{1}, .what = "clipped"},
-      {.in = {sample_tensor({5, 7}, 2), total}, .attrs = ClipAttrs{10}, .what = "within"},
-      {.in = {sample_tensor({0, 3}, 3), total}, .attrs = ClipAttrs{1}, .what = "no elements"},
+  return {{{sample_tensor({5, 7}, 1), total}, ClipAttrs{1}, "clipped"},
+      {{sample_tensor({5, 7}, 2), total}, ClipAttrs{10}, "within"},
+      {{sample_tensor({0, 3}, 3), total}, ClipAttrs{1}, "no elements"},
       bad_sample({sample_tensor({5}, 4), sample_tensor({2}, 5)}, ClipAttrs{1}, "two totals"),
       bad_sample({transpose(sample_tensor({4, 6}, 4)), total}, ClipAttrs{1}, "strided")};
 }

@@ -7,7 +7,7 @@ namespace {
 
 std::vector<Sample> clip_norm_samples() {
   const auto make = [](std::initializer_list<Shape> shapes, double max_norm, const char* what) {
-    Sample s{.in = {}, .attrs = ClipAttrs{max_norm}, .what = what, .differentiable = false};
+    Sample s = fixed_sample({}, ClipAttrs{max_norm}, what);
     for (const Shape& shape : shapes) s.in.push_back(sample_tensor(shape, s.in.size() + 1));
     return s;
   };

@@ -34,8 +34,7 @@ Tensors conv2d_operands(const Conv2dCase& c) {
 
 std::vector<Sample> conv2d_samples() {
   std::vector<Sample> all;
-  for (const Conv2dCase& c : conv2d_cases())
-    all.push_back({.in = conv2d_operands(c), .attrs = c.attrs, .what = c.what});
+  for (const Conv2dCase& c : conv2d_cases()) all.push_back({conv2d_operands(c), c.attrs, c.what});
   Sample turned = all[0];
   turned.in[0] = transpose(sample_tensor({2, 3, 6, 5}, 4));
   turned.what = "transposed images";
@@ -70,9 +69,7 @@ Tensor sample_dy(const Conv2dCase& c) {
 std::vector<Sample> input_grad_samples() {
   std::vector<Sample> all;
   for (const Conv2dCase& c : conv2d_cases())
-    all.push_back({.in = {sample_dy(c), sample_tensor(c.weight, 2)},
-        .attrs = with_sizes(c.attrs, c.x),
-        .what = c.what});
+    all.push_back({{sample_dy(c), sample_tensor(c.weight, 2)}, with_sizes(c.attrs, c.x), c.what});
   const Tensor dy = sample_tensor({2, 4, 3, 3}, 1), weight = sample_tensor({4, 3, 3, 3}, 2);
   const Conv2dGradAttrs attrs = with_sizes({}, {2, 3, 5, 5});
   const auto bad = [&](Tensors in, const Conv2dGradAttrs& a, const char* what) {
@@ -91,9 +88,7 @@ std::vector<Sample> input_grad_samples() {
 std::vector<Sample> weight_grad_samples() {
   std::vector<Sample> all;
   for (const Conv2dCase& c : conv2d_cases())
-    all.push_back({.in = {sample_dy(c), sample_tensor(c.x, 1)},
-        .attrs = with_sizes(c.attrs, c.weight),
-        .what = c.what});
+    all.push_back({{sample_dy(c), sample_tensor(c.x, 1)}, with_sizes(c.attrs, c.weight), c.what});
   const Tensor dy = sample_tensor({2, 4, 3, 3}, 1), x = sample_tensor({2, 3, 5, 5}, 2);
   const Conv2dGradAttrs attrs = with_sizes({}, {4, 3, 3, 3});
   const auto bad = [&](Tensors in, const Conv2dGradAttrs& a, const char* what) {
@@ -112,7 +107,7 @@ std::vector<Sample> bias_grad_samples() {
   std::vector<Sample> all;
   for (const Shape& shape : {Shape{2, 3, 4, 5}, Shape{17, 2, 1, 1}, Shape{1, 1, 40, 3},
            Shape{3, 1, 8, 8}, Shape{0, 4, 2, 2}, Shape{2, 0, 3, 3}})
-    all.push_back({.in = {sample_tensor(shape, 1)}, .attrs = {}, .what = shape.str()});
+    all.push_back({{sample_tensor(shape, 1)}, {}, shape.str()});
   all.push_back(bad_sample({sample_tensor({4, 5}, 1)}, {}, "two dims"));
   return all;
 }

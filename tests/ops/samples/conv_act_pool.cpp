@@ -23,9 +23,6 @@ Tensors conv_act_operands(const ConvActCase& c) {
   if (c.bias) in.push_back(sample_tensor({c.weight[0]}, 3));
   return in;
 }
-Sample fixed_sample(Tensors in, const Attrs& attrs, const char* what) {
-  return {.in = std::move(in), .attrs = attrs, .what = what, .differentiable = false};
-}
 
 std::vector<Sample> conv_act_samples() {
   std::vector<Sample> all;

@@ -6,32 +6,18 @@ namespace sinter {
 namespace {
 
 std::vector<Sample> copy_samples(const Attrs& attrs) {
-  return {{.in = {sample_tensor({5, 7}, 1)}, .attrs = attrs, .what = "odd"},
-      {.in = {sample_tensor({17}, 2)}, .attrs = attrs, .what = "one dim"},
-      {.in = {sample_tensor({}, 3)}, .attrs = attrs, .what = "scalar"},
-      {.in = {sample_tensor({0, 3}, 4)}, .attrs = attrs, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = attrs, .what = "transposed"},
-      {.in = {transpose(sample_tensor({3, 4, 5}, 6), 0, 2)},
-          .attrs = attrs,
-          .what = "three dims, transposed"},
-      {.in = {broadcast_to(sample_tensor({1, 4}, 7), {3, 4})},
-          .attrs = attrs,
-          .what = "spread rows",
-          .differentiable = false},
-      {.in = {Tensor::full({3, 2}, 7, DType::u8)},
-          .attrs = attrs,
-          .what = "bytes",
-          .differentiable = false}};
+  return {{{sample_tensor({5, 7}, 1)}, attrs, "odd"}, {{sample_tensor({17}, 2)}, attrs, "one dim"},
+      {{sample_tensor({}, 3)}, attrs, "scalar"}, {{sample_tensor({0, 3}, 4)}, attrs, "empty batch"},
+      {{transpose(sample_tensor({6, 4}, 5))}, attrs, "transposed"},
+      {{transpose(sample_tensor({3, 4, 5}, 6), 0, 2)}, attrs, "three dims, transposed"},
+      fixed_sample({broadcast_to(sample_tensor({1, 4}, 7), {3, 4})}, attrs, "spread rows"),
+      fixed_sample({Tensor::full({3, 2}, 7, DType::u8)}, attrs, "bytes")};
 }
 
 std::vector<Sample> renew_copy_samples() {
-  return {{.in = {sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, .attrs = {}, .what = "odd"},
-      {.in = {transpose(sample_tensor({6, 4}, 3)), sample_tensor({4, 6}, 4)},
-          .attrs = {},
-          .what = "transposed weight"},
-      {.in = {sample_tensor({0, 6}, 5), sample_tensor({0, 6}, 6)},
-          .attrs = {},
-          .what = "empty batch"},
+  return {{{sample_tensor({5, 7}, 1), sample_tensor({5, 7}, 2)}, {}, "odd"},
+      {{transpose(sample_tensor({6, 4}, 3)), sample_tensor({4, 6}, 4)}, {}, "transposed weight"},
+      {{sample_tensor({0, 6}, 5), sample_tensor({0, 6}, 6)}, {}, "empty batch"},
       bad_sample({sample_tensor({4, 6}, 7), sample_tensor({6}, 8)}, {}, "shapes differ"),
       bad_sample(
           {sample_tensor({6, 4}, 7), transpose(sample_tensor({4, 6}, 8))}, {}, "strided copy")};

@@ -7,11 +7,9 @@ namespace {
 
 std::vector<Sample> gated_linear_samples() {
   const auto make = [](int64_t b, int64_t i, int64_t h, Act act, bool keep, const char* what) {
-    return Sample{
-        .in = {sample_tensor({b, i}, 1), sample_tensor({h, i}, 2), sample_tensor({h, i}, 3)},
-        .attrs = GatedLinearAttrs{act, keep},
-        .what = what,
-        .differentiable = false};
+    return fixed_sample(
+        {sample_tensor({b, i}, 1), sample_tensor({h, i}, 2), sample_tensor({h, i}, 3)},
+        GatedLinearAttrs{act, keep}, what);
   };
   Sample halves = make(97, 64, 96, Act::gelu_tanh, true, "neighbours in one storage");
   const Tensor both = sample_tensor({192, 64}, 4);
@@ -39,11 +37,9 @@ std::vector<Sample> gated_linear_samples() {
 
 std::vector<Sample> gated_linear_backward_samples() {
   const auto make = [](int64_t b, int64_t o, int64_t h, Act act, bool merged, const char* what) {
-    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({o, h}, 2),
-                      sample_tensor({b, h}, 3), sample_tensor({b, h}, 4)},
-        .attrs = GluAttrs{act, merged},
-        .what = what,
-        .differentiable = false};
+    return fixed_sample({sample_tensor({b, o}, 1), sample_tensor({o, h}, 2),
+                            sample_tensor({b, h}, 3), sample_tensor({b, h}, 4)},
+        GluAttrs{act, merged}, what);
   };
   Sample halves = make(97, 40, 96, Act::gelu_tanh, true, "halves of one tensor"),
          turned = make(33, 24, 40, Act::silu, false, "transposed operands");

@@ -7,18 +7,16 @@ namespace {
 
 Tensor bytes_of(const Shape& shape) {
   Tensor t = Tensor::empty(shape, DType::u8);
-  for (int64_t i = 0; i < t.numel(); ++i) t.data<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<uint8_t>()[i] = uint8_t(i * 37);
   return t;
 }
 
 std::vector<Sample> gather_batch_samples() {
   const auto make = [](const Shape& images, const std::vector<int64_t>& index, bool mnist,
                         const char* what) {
-    return Sample{.in = {bytes_of(images), sample_labels(images[0], 10, 3),
-                      Tensor::from(index, {static_cast<int64_t>(index.size())})},
-        .attrs = GatherBatchAttrs{.mnist = mnist},
-        .what = what,
-        .differentiable = false};
+    return fixed_sample({bytes_of(images), sample_labels(images[0], 10, 3),
+                            Tensor::from(index, {int64_t(index.size())})},
+        GatherBatchAttrs{.mnist = mnist}, what);
   };
   Sample few = make({5, 4}, {1}, false, "a label is missing"),
          type = make({5, 4}, {1}, false, "f64 images");

@@ -7,7 +7,7 @@ namespace {
 
 template <size_t N> std::vector<Sample> glu_samples() {
   const auto make = [](const Shape& shape, Act act, bool merged, const char* what) {
-    Sample s{.in = {}, .attrs = GluAttrs{act, merged}, .what = what, .differentiable = false};
+    Sample s = fixed_sample({}, GluAttrs{act, merged}, what);
     for (uint64_t i = 0; i < N; ++i) s.in.push_back(sample_tensor(shape, i + 1));
     return s;
   };

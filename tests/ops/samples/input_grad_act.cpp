@@ -10,10 +10,8 @@ std::vector<Sample> input_grad_act_samples() {
   const auto make = [](int64_t b, int64_t o, int64_t i, Act act, const char* what) {
     Tensor saved = sample_tensor({b, i}, 3, act == Act::sigmoid ? 0.1 : -0.9, 0.9);
     if (act == Act::relu) saved = relu(saved);
-    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({o, i}, 2), saved},
-        .attrs = InputGradActAttrs{act},
-        .what = what,
-        .differentiable = false};
+    return fixed_sample(
+        {sample_tensor({b, o}, 1), sample_tensor({o, i}, 2), saved}, InputGradActAttrs{act}, what);
   };
   Sample bad_saved = make(4, 5, 6, Act::relu, "saved of another shape");
   bad_saved.in[2] = sample_tensor({5, 6}, 3);

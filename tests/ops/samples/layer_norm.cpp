@@ -44,10 +44,7 @@ template <bool kWeight> std::vector<Sample> gradient_samples() {
   std::vector<Sample> all;
   for (const Shape& shape : {Shape{5, 7}, Shape{17, 10}, Shape{1, 37}, Shape{2, 3, 4}, Shape{9},
            Shape{0, 4}, Shape{70, 33}, Shape{3, 200}}) {
-    all.push_back({.in = gradient_operands(shape, kWeight),
-        .attrs = {},
-        .what = shape.str(),
-        .differentiable = false});
+    all.push_back(fixed_sample(gradient_operands(shape, kWeight), {}, shape.str()));
   }
   const Tensors good = gradient_operands({5, 7}, kWeight);
   for (size_t i = 0; i < good.size(); ++i) {

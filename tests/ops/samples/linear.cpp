@@ -7,9 +7,7 @@ namespace {
 
 std::vector<Sample> linear_samples() {
   const auto make = [](int64_t b, int64_t i, int64_t o, bool bias, const char* what) {
-    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
-        .attrs = LinearAttrs{DType::f64},
-        .what = what};
+    Sample s{{sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)}, LinearAttrs{DType::f64}, what};
     if (bias) s.in.push_back(sample_tensor({o}, 3));
     return s;
   };

@@ -8,11 +8,9 @@ namespace {
 std::vector<Sample> linear_act_samples() {
   const auto make = [](int64_t b, int64_t i, int64_t o, Act act, bool keep, bool bias,
                         const char* what) {
-    Sample s{.in = {sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
-        .attrs = LinearActAttrs{act, keep, DType::f64},
-        .what = what};
+    Sample s = fixed_sample({sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
+        LinearActAttrs{act, keep, DType::f64}, what);
     if (bias) s.in.push_back(sample_tensor({o}, 3));
-    s.differentiable = false;
     return s;
   };
   const LinearActAttrs f64{Act::relu, false, DType::f64};

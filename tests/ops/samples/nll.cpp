@@ -7,21 +7,11 @@ namespace {
 
 std::vector<Sample> nll_samples() {
   const NllAttrs plain, smooth{0.1};
-  return {{.in = {sample_tensor({7, 5}, 1, -3, 0), sample_labels(7, 5, 2)},
-              .attrs = plain,
-              .what = "odd"},
-      {.in = {sample_tensor({1, 10}, 3, -3, 0), sample_labels(1, 10, 4)},
-          .attrs = plain,
-          .what = "one row"},
-      {.in = {sample_tensor({17, 10}, 5, -3, 0), sample_labels(17, 10, 6)},
-          .attrs = smooth,
-          .what = "smoothed"},
-      {.in = {sample_tensor({0, 10}, 7), sample_labels(0, 10, 8)},
-          .attrs = plain,
-          .what = "empty batch"},
-      {.in = {transpose(sample_tensor({5, 3}, 9, -3, 0)), sample_labels(3, 5, 10)},
-          .attrs = plain,
-          .what = "transposed"},
+  return {{{sample_tensor({7, 5}, 1, -3, 0), sample_labels(7, 5, 2)}, plain, "odd"},
+      {{sample_tensor({1, 10}, 3, -3, 0), sample_labels(1, 10, 4)}, plain, "one row"},
+      {{sample_tensor({17, 10}, 5, -3, 0), sample_labels(17, 10, 6)}, smooth, "smoothed"},
+      {{sample_tensor({0, 10}, 7), sample_labels(0, 10, 8)}, plain, "empty batch"},
+      {{transpose(sample_tensor({5, 3}, 9, -3, 0)), sample_labels(3, 5, 10)}, plain, "transposed"},
       bad_sample({sample_tensor({4, 5}, 11), sample_labels(3, 5, 12)}, plain, "counts differ"),
       bad_sample({sample_tensor({4, 5}, 11), sample_tensor({4}, 12)}, plain, "floating labels"),
       bad_sample({sample_tensor({4}, 11), sample_labels(4, 5, 12)}, plain, "one dim")};
@@ -29,14 +19,11 @@ std::vector<Sample> nll_samples() {
 
 std::vector<Sample> nll_backward_samples() {
   const NllBackwardAttrs five{5, 0, DType::f64}, smooth{5, 0.1, DType::f64};
-  return {{.in = {sample_tensor({7}, 1), sample_labels(7, 5, 2)}, .attrs = five, .what = "odd"},
-      {.in = {sample_tensor({17}, 3), sample_labels(17, 5, 4)},
-          .attrs = smooth,
-          .what = "smoothed"},
-      {.in = {broadcast_to(sample_tensor({1}, 5), {6}), sample_labels(6, 5, 6)},
-          .attrs = five,
-          .what = "broadcast gradient"},
-      {.in = {sample_tensor({0}, 7), sample_labels(0, 5, 8)}, .attrs = five, .what = "empty batch"},
+  return {{{sample_tensor({7}, 1), sample_labels(7, 5, 2)}, five, "odd"},
+      {{sample_tensor({17}, 3), sample_labels(17, 5, 4)}, smooth, "smoothed"},
+      {{broadcast_to(sample_tensor({1}, 5), {6}), sample_labels(6, 5, 6)}, five,
+          "broadcast gradient"},
+      {{sample_tensor({0}, 7), sample_labels(0, 5, 8)}, five, "empty batch"},
       bad_sample({sample_tensor({4}, 9), sample_labels(3, 5, 10)}, five, "counts differ")};
 }
 

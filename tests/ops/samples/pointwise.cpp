@@ -13,7 +13,7 @@ using pointwise::kSavedValues, pointwise::Saves;
 template <class Op> std::vector<Sample> pointwise_samples() {
   const auto make = [](const std::vector<Shape>& shapes, const char* what,
                         bool transposed = false) {
-    Sample sample{.in = {}, .attrs = Op{}, .what = what};
+    Sample sample{{}, Op{}, what};
     for (int i = 0; i < Op::arity; ++i) {
       const Shape& shape = shapes[i % shapes.size()];
       const bool condition = Op::has_condition && i == 0;
@@ -33,7 +33,7 @@ template <class Op> std::vector<Sample> pointwise_samples() {
     bad.bad = true;
     all.push_back(bad);
   } else {
-    Sample bad{.in = {Tensor::zeros({3}, DType::i32)}, .attrs = Op{}, .what = "integers"};
+    Sample bad{{Tensor::zeros({3}, DType::i32)}, Op{}, "integers"};
     bad.bad = true;
     all.push_back(bad);
   }
@@ -49,7 +49,7 @@ template <class Op> std::vector<Sample> pointwise_backward_samples(const OpDef& 
     Tensors in{sample_tensor(out[0].shape(), 200)};
     if (Op::saves == Saves::inputs) in.insert(in.end(), s.in.begin(), s.in.end());
     if (Op::saves == Saves::output) in.push_back(out[0]);
-    all.push_back({.in = std::move(in), .attrs = s.attrs, .what = s.what, .differentiable = false});
+    all.push_back(fixed_sample(std::move(in), s.attrs, s.what));
   }
   const Sample odd = all[0];
   const auto refuse = [&](size_t i, const Tensor& t, const char* what) {

@@ -10,7 +10,7 @@ std::vector<Sample> pointwise_chain_samples() {
                         const char* what) {
     ChainAttrs attrs;
     SINTER_ASSERT(parse_value(program, attrs.program), program);
-    Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
+    Sample s = fixed_sample({}, attrs, what);
     for (const Shape& shape : shapes) s.in.push_back(sample_tensor(shape, s.in.size() + 1, 0.3, 2));
     return s;
   };

@@ -24,7 +24,7 @@ std::vector<PoolCase> pool_cases() {
 template <class A> std::vector<Sample> pool_samples() {
   std::vector<Sample> all;
   const auto add = [&](const PoolCase& of, const A& attrs) {
-    all.push_back({.in = {sample_tensor(of.x, 1)}, .attrs = attrs, .what = of.what});
+    all.push_back({{sample_tensor(of.x, 1)}, attrs, of.what});
   };
   for (const PoolCase& of : pool_cases()) {
     add(of, A{of.window});
@@ -55,7 +55,7 @@ Pool2dBackwardAttrs backward_of(const PoolCase& of) { return {of.window, of.x[2]
 template <bool kIndex> std::vector<Sample> pool_backward_samples() {
   std::vector<Sample> all;
   for (const PoolCase& of : pool_cases()) {
-    all.push_back({.in = pool_gradient(of, kIndex), .attrs = backward_of(of), .what = of.what});
+    all.push_back({pool_gradient(of, kIndex), backward_of(of), of.what});
   }
   const PoolCase halves = pool_cases()[0];
   const Tensors good = pool_gradient(halves, kIndex);

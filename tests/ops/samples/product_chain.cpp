@@ -20,16 +20,12 @@ std::vector<Sample> product_chain_samples() {
         bias ? sample_tensor({o}, 3) : Tensor()};
     for (int k = 1; k < attrs.program.n_inputs; ++k)
       in.push_back(sample_tensor({b, o}, 3 + uint64_t(k), -1, 1));
-    return Sample{.in = in, .attrs = attrs, .what = what, .differentiable = false};
-  };
-  const auto other = [](Tensors in, const ProductChainAttrs& attrs, const char* what) {
-    return Sample{.in = std::move(in), .attrs = attrs, .what = what, .differentiable = false};
+    return fixed_sample(in, attrs, what);
   };
   const Tensor x = sample_tensor({3, 2, 7, 5}, 1), w = sample_tensor({4, 2, 3, 3}, 2),
                r = sample_tensor({3, 4, 7, 5}, 4);
-  Sample misfit = other({x, w, sample_tensor({4}, 3), sample_tensor({7, 5}, 4)},
+  const Sample misfit = bad_sample({x, w, sample_tensor({4}, 3), sample_tensor({7, 5}, 4)},
       chain(ProductKind::conv2d, "2;add(0,1);2", 1), "a convolution and one plane");
-  misfit.bad = true;
   return {linear(17, 77, 33, "2;add(0,1);gelu(2);3", true, "a residual"),
       linear(97, 33, 77, "2;mul(0,1);tanh(2);2,3,0", false, "three results"),
       linear(1, 10, 130, "1;scale:0.5(0);1,0", true, "one row, sums kept"),
@@ -37,10 +33,10 @@ std::vector<Sample> product_chain_samples() {
       linear(64, 64, 128, "4;mul(0,1);add(4,2);sub(5,3);mul(6,0);7", true, "whole tiles"),
       linear(33, 20, 9, "1;softplus(0);tanh(0);sigmoid(0);silu(0);add(1,2);add(3,4);add(5,6);7",
           true, "five values at once"),
-      other({sample_tensor({9, 14}, 1, -1, 1), sample_tensor({14, 21}, 2, -1, 1), Tensor(),
-                sample_tensor({9, 21}, 3)},
+      fixed_sample({sample_tensor({9, 14}, 1, -1, 1), sample_tensor({14, 21}, 2, -1, 1), Tensor(),
+                       sample_tensor({9, 21}, 3)},
           chain(ProductKind::matmul, "2;maximum(0,1);2"), "a matmul"),
-      other({x, w, sample_tensor({4}, 3), r},
+      fixed_sample({x, w, sample_tensor({4}, 3), r},
           chain(ProductKind::conv2d, "2;add(0,1);leaky_relu:0.1(2);3,2", 1), "a convolution"),
       misfit};
 }

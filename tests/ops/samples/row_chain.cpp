@@ -8,11 +8,9 @@ namespace {
 Sample make(int64_t b, std::vector<int64_t> widths, const RowChainAttrs& attrs, const char* what,
     bool bias = true) {
   const Tensor seed = broadcast_to(Tensor::full({1}, b ? 1.0 / double(b) : 1, DType::f64), {b});
-  Sample s{
-      .in = {sample_tensor({b, widths[0]}, 1, -1, 1), sample_labels(b, widths.back(), 5), seed, {}},
-      .attrs = attrs,
-      .what = what,
-      .differentiable = false};
+  Sample s = fixed_sample(
+      {sample_tensor({b, widths[0]}, 1, -1, 1), sample_labels(b, widths.back(), 5), seed, {}},
+      attrs, what);
   for (size_t l = 1; l < widths.size(); ++l) {
     // What goes through keeps its size, or there would be little left to compare.
     const double most = std::sqrt(6.0 / double(widths[l - 1]));

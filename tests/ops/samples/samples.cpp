@@ -42,12 +42,14 @@ DType operand_type(const OpDef& op, size_t i, size_t n, DType dtype) {
   return stays_wide(op, i, n) ? wide(dtype) : dtype;
 }
 
+Sample fixed_sample(Tensors in, const Attrs& attrs, std::string what) {
+  return {.in = std::move(in), .attrs = attrs, .what = std::move(what), .differentiable = false};
+}
+
 Sample bad_sample(Tensors in, const Attrs& attrs, std::string what) {
-  return {.in = std::move(in),
-      .attrs = attrs,
-      .what = std::move(what),
-      .differentiable = false,
-      .bad = true};
+  Sample sample = fixed_sample(std::move(in), attrs, std::move(what));
+  sample.bad = true;
+  return sample;
 }
 
 }  // namespace sinter

@@ -8,13 +8,11 @@ namespace {
 std::vector<Sample> softmax_xent_samples() {
   const auto make = [](Tensor logits, double smoothing, bool grad, const char* what) {
     const int64_t rows = logits.size(0), classes = logits.size(1);
-    Sample s{.in = {std::move(logits), sample_labels(rows, classes, 2)},
-        .attrs = SoftmaxXentAttrs{smoothing, grad},
-        .what = what,
-        .differentiable = false};
+    Sample s = fixed_sample({std::move(logits), sample_labels(rows, classes, 2)},
+        SoftmaxXentAttrs{smoothing, grad}, what);
     if (grad)
-      s.in.push_back(broadcast_to(
-          Tensor::full({1}, rows ? 1.0 / static_cast<double>(rows) : 1, DType::f64), {rows}));
+      s.in.push_back(
+          broadcast_to(Tensor::full({1}, rows ? 1.0 / double(rows) : 1, DType::f64), {rows}));
     return s;
   };
   Tensor extreme = sample_tensor({5, 10}, 3);

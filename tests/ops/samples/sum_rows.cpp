@@ -6,11 +6,10 @@ namespace sinter {
 namespace {
 
 std::vector<Sample> sum_rows_samples() {
-  return {{.in = {sample_tensor({7, 19}, 1)}, .attrs = {}, .what = "odd"},
-      {.in = {sample_tensor({1, 33}, 2)}, .attrs = {}, .what = "one row"},
-      {.in = {sample_tensor({3, 2, 5}, 3)}, .attrs = {}, .what = "three dims"},
-      {.in = {sample_tensor({0, 4}, 4)}, .attrs = {}, .what = "empty batch"},
-      {.in = {transpose(sample_tensor({6, 4}, 5))}, .attrs = {}, .what = "transposed"},
+  return {{{sample_tensor({7, 19}, 1)}, {}, "odd"}, {{sample_tensor({1, 33}, 2)}, {}, "one row"},
+      {{sample_tensor({3, 2, 5}, 3)}, {}, "three dims"},
+      {{sample_tensor({0, 4}, 4)}, {}, "empty batch"},
+      {{transpose(sample_tensor({6, 4}, 5))}, {}, "transposed"},
       bad_sample({sample_tensor({}, 6)}, {}, "scalar"),
       bad_sample({Tensor::zeros({2, 3}, DType::i32)}, {}, "integers")};
 }

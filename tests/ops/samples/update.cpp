@@ -56,7 +56,7 @@ void add_step(Sample& s, const UpdateAttrs& attrs, int64_t rows) {
 
 Sample update_sample(
     const std::vector<Shape>& shapes, const UpdateAttrs& attrs, bool low, const std::string& what) {
-  Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
+  Sample s = fixed_sample({}, attrs, what);
   uint64_t seed = 1;
   for (const Shape& shape : shapes) {
     const UpdateGroup g = sample_group(shape, attrs, low, seed += 10);
@@ -113,7 +113,7 @@ struct LayersOf {
 };
 Sample layers_sample(int64_t batch, const LayersOf& layers, const std::string& what) {
   const auto& [shapes, attrs, bias, low] = layers;
-  Sample s{.in = {}, .attrs = attrs, .what = what, .differentiable = false};
+  Sample s = fixed_sample({}, attrs, what);
   uint64_t seed = 1;
   for (const auto& [o, i] : shapes) {
     const UpdateGroup w = sample_group({o, i}, attrs, low, seed + 10),

@@ -7,10 +7,7 @@ namespace {
 
 std::vector<Sample> weight_bias_grad_samples() {
   const auto make = [](int64_t b, int64_t o, int64_t i, const char* what) {
-    return Sample{.in = {sample_tensor({b, o}, 1), sample_tensor({b, i}, 2)},
-        .attrs = {},
-        .what = what,
-        .differentiable = false};
+    return fixed_sample({sample_tensor({b, o}, 1), sample_tensor({b, i}, 2)}, {}, what);
   };
   return {make(17, 77, 333, "odd"), make(97, 333, 77, "ragged"), make(1, 77, 333, "one row"),
       make(0, 5, 7, "empty batch"), make(97, 10, 1, "one input"), make(64, 128, 256, "whole tiles"),
