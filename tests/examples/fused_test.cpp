@@ -230,7 +230,8 @@ TEST(MnistFused, ALossThatIsNotANumberNamesTheStepOfAReplay) {
 }
 
 TEST(MnistFused, Fast98RunsAndMissesItsTargetOnFewImages) {
-  const Result r = Program().run(
+  const Program program;
+  const Result r = program.run(
       7, {"train", "--preset", "fast98", "--limit", "500", "--threads", "1", "--hidden", "32"});
   expect_facts(r.out, {"   target 98 %: missed\n", ", 6 steps     run "});
   expect_facts(r.err,
