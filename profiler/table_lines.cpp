@@ -95,13 +95,12 @@ std::string line_of(std::vector<std::string> parts) {
   return join(parts, "   ") + "\n";
 }
 
-// The rows that fetch the batch, which is no part of the step.
-std::string fetched_part(const Profile& p) {
-  std::vector<std::string> names;
-  for (const Row& row : p.rows) {
-    if (row.kind == ScopeKind::data && row.in_table()) names.push_back(row.name);
-  }
-  return names.empty() ? "" : "all without " + join(names, ", ");
+// Fetching the batch has a row, and is no part of the step.
+std::string data_part(const Profile& p) {
+  int64_t launches = 0;
+  for (const Row& row : p.rows) launches += row.kind == ScopeKind::data ? row.launches : 0;
+  if (launches == 0) return "";
+  return fmt::format("data: launches {:.0f}", double(launches) / double(p.steps.size()));
 }
 
 std::string cpu_lines(const Profile& p, const Row& ops) {
@@ -114,7 +113,7 @@ std::string cpu_lines(const Profile& p, const Row& ops) {
       others != 0 ? "other threads " + us1(p, others) + "us" : "", clean_part(p),
       fmt::format("{}  launches {}  allocs {}", work(p, ops), range_of(p, &StepSample::launches),
           range_of(p, &StepSample::allocs)),
-      fetched_part(p)});
+      data_part(p)});
 }
 
 std::string launched_part(const Profile& p) {
@@ -151,7 +150,7 @@ std::string device_lines(const Profile& p, const Row& ops) {
                      launched_part(p), "memcpy " + range_of(p, &StepSample::copies),
                      "allocs " + range_of(p, &StepSample::allocs),
                      axis >= 0 ? fmt::format("axis +-{:.1f}us", double(axis) / 1e3) : "",
-                     sm_clock(p), work(p, ops), fetched_part(p)});
+                     sm_clock(p), work(p, ops), data_part(p)});
 }
 
 std::string verdict_line(const Profile& p) {
