@@ -51,7 +51,7 @@ class Scratch {
   // So many random numbers, drawn once, over and over: drawing takes longer than measuring, and so
   // does bringing all of them from the host.
   static constexpr size_t kRandom = 1 << 18;
-  // No lambda: that would be constexpr, and g++ takes half a minute before it gives up on it.
+  // No lambda: that would be constexpr, and g++ takes 18 s before it gives up on it.
   template <class T> static std::vector<T> drawn() {
     std::vector<T> values(kRandom);
     for (size_t i = 0; i < kRandom; ++i)

@@ -75,7 +75,6 @@ class Gatherer {
         if (row.typical_ns > 0 && row.untimed == 0 && row.cost != Cost{})
           row.roof = ceiling.share(row.cost, row.typical_ns);
       }
-      if (row.kind == ScopeKind::op && row.made_of.empty()) row.made_of = made_of(row.name);
       if (row.kind == ScopeKind::op) row.verdict = row_verdict(row, report_, ceiling, busy);
     }
     for (const auto& [pair, ns] : child_ns_) {
@@ -144,7 +143,8 @@ class Gatherer {
     add_device_total(trace, i, own.device_ns, step);
     const int above = r.parent >= 0 ? row_of_[r.parent] : -1;
     if (above >= 0 && above != index) child_ns_[{above, index}] += total;
-    if (out_.rows[index].kind == ScopeKind::op) {
+    if (Row& row = out_.rows[index]; row.kind == ScopeKind::op) {
+      if (row.calls == 1) row.made_of = made_of(r.name);
       out_.calls.push_back({0, index, step, own.self_ns, own.device_ns});
       if (trace.steps_here) out_.ops_ns += own.self_ns;
     }
@@ -216,13 +216,11 @@ class Gatherer {
     add_device_total(index, launch.device_ns(), report_.step_index(launch.step));
   }
 
-  // What a fused op that the host launches stands for: by its name, of all nodes that have it.
-  std::string made_of(std::string_view row) const {
-    row = row.substr(row.rfind('/') + 1);  // without modules
-    row = row.substr(0, row.find('('));    // and role
+  // What an op of this name that the host launches stands for, of all nodes that have it.
+  std::string made_of(std::string_view op) const {
     std::set<std::string> parts;
     for (const GraphNode& node : report_.nodes) {
-      if (node.name == row && !node.made_of.empty()) parts.insert(node.made_of);
+      if (node.name == op && !node.made_of.empty()) parts.insert(node.made_of);
     }
     return join(parts, ", ");
   }

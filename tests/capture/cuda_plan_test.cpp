@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <sstream>
 
 #include "capture/explain.h"
 #include "ops/shape/gather_batch.h"
@@ -168,9 +167,8 @@ TEST(CudaPlan, TheNearestGroupIsTriedFirst) {
       [](const Names& nodes) {
         return two_us_each(nodes) + 5 * double(count(nodes, "weight_grad_update"));
       });
-  std::istringstream lines(planned.text);
   int tried = 0, left = 0, nearest = 0;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : test::lines_of(planned.text)) {
     const bool measured = line.find("whole step measured") != line.npos;
     tried += measured;
     left += line.find("whole step not tried") != line.npos;

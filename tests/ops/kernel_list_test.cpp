@@ -55,6 +55,7 @@ template <class F> void run_new(KernelNames& ran, const F& f) {
     try {
       f();
     } catch (const Error&) {}
+    clear_tape();
   };
   const LaunchLog log;
   {
@@ -81,7 +82,6 @@ void run_sample(KernelNames& ran, const OpDef& op, const Sample& sample, DType d
 void run_backward(KernelNames& ran, const OpDef& op, const Sample& sample, DType dtype) {
   for (const int64_t step : {1, 2}) {
     run_new(ran, [&] {
-      clear_tape();
       const Tensors in = there(with_dtype(op, sample.in, dtype), kSimt);
       for (const Tensor& t : in) {
         if (t.defined() && is_float(t.dtype())) const_cast<Tensor&>(t).set_requires_grad(true);
@@ -90,7 +90,6 @@ void run_backward(KernelNames& ran, const OpDef& op, const Sample& sample, DType
       const Tensor dy = cast(sample_tensor(y.shape(), 7), y.dtype());
       backward(y, {.gradient = spread(dy, step, 0).to(kSimt)});
     });
-    clear_tape();
   }
 }
 
