@@ -140,8 +140,8 @@ enum class Access : uint8_t { read, write };
 void count_device(Access access, const void* address, size_t bytes, const Where& where);
 void count_shared(const void* address, size_t bytes, const Where& where);
 
-// Elements i .. i + count of the n from `data`, `bytes` each, where n has room for none of them: an
-// Error, unless n is the complement of a number that has, by which an operand asks to be counted.
+// Elements i .. i + count, `bytes` each, that are not all among the n from `data`: an Error, unless
+// n is the complement of a number that holds them, by which an operand asks to be counted.
 struct Elements {
   int64_t i, count, n;
   const void* data;
