@@ -1,5 +1,5 @@
-// Ranks that are threads of one process: data-parallel training without a launcher, for tests,
-// lessons and measurements of overlap.
+// Ranks that are threads of one process: data-parallel training without a launcher, for tests and
+// lessons.
 //
 //   ThreadGroup(4).run([](Communicator& ranks) { .. });
 #pragma once
