@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 
 #include "capture/text.h"
+#include "core/classic.h"
 #include "ops/ops.h"
 
 namespace sinter::capture {
@@ -49,12 +49,12 @@ void bind_buffer(Graph& graph, int parameter, Tensor tensor) {
 }  // namespace
 
 Graph load(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  SINTER_CHECK(in, data, cat("graph: cannot read: ", escaped(file), "; ", std::strerror(errno)));
+  ClassicStream<std::ifstream> in(file, std::ios::binary);
+  SINTER_CHECK(in, data, cat("graph: cannot read: ", escaped(file), "; ", error_text(errno)));
   std::string text(kMaxGraphBytes + 1, '\0');
   in.read(text.data(), std::streamsize(text.size()));
   SINTER_CHECK(
-      !in.bad(), data, cat("graph: cannot read: ", escaped(file), "; ", std::strerror(errno)));
+      !in.bad(), data, cat("graph: cannot read: ", escaped(file), "; ", error_text(errno)));
   text.resize(size_t(in.gcount()));
   return parse(text, escaped(file));
 }

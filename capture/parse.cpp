@@ -2,13 +2,13 @@
 // Error of kind data with file and line: sizes are bounded before they are multiplied, every op's
 // own shape rule is asked, and nothing recurses.
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <set>
 #include <unordered_map>
 
 #include "capture/statement.h"
 #include "capture/text.h"
+#include "core/classic.h"
 #include "core/numbers.h"
 
 namespace sinter::capture {
@@ -88,9 +88,7 @@ class Reader {
   }
   // Letters, digits, _ . and - as far as they go; may be empty.
   std::string_view letters() {
-    const auto is_letter = [](unsigned char c) {
-      return std::isalnum(c) || c == '_' || c == '.' || c == '-';
-    };
+    const auto is_letter = [](char c) { return is_alnum(c) || c == '_' || c == '.' || c == '-'; };
     return cut(size_t(std::ranges::find_if_not(rest_, is_letter) - rest_.begin()));
   }
   int64_t whole(std::string_view what) {

@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "core/classic.h"
 #include "core/error.h"
 
 namespace sinter {
@@ -63,8 +63,7 @@ void AtomicFile::fail(int error) {
                  int64_t(fs::space(folder_, ignored).available), " bytes are free")
            : "";
   throw Error(Error::Kind::checkpoint,
-      cat(subject_, ": cannot write: ", escaped(path_), "; ", std::strerror(error), room, "; ",
-          state),
+      cat(subject_, ": cannot write: ", escaped(path_), "; ", error_text(error), room, "; ", state),
       full ? "make room there, or write to another folder" : "");
 }
 

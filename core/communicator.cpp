@@ -32,13 +32,18 @@ void Communicator::start_sum(
     int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) {
   SINTER_CHECK(dtype == DType::f32 || dtype == DType::f64, dtype,
       cat("sum over ranks: wrong element type: ", name_of(dtype), "; it must be f32 or f64"));
-  Started sum{std::chrono::steady_clock::now(), {pieces.begin(), pieces.end()}};
-  const bool fresh = started_.try_emplace(bucket, std::move(sum)).second;
-  SINTER_CHECK(fresh, state,
+  SINTER_CHECK(!started_.contains(bucket), state,
       cat("sum over ranks: bucket ", bucket, " was started twice; finish it in between"));
+  Started sum{std::chrono::steady_clock::now(), {pieces.begin(), pieces.end()}};
+  try {
+    start(bucket, pieces, dtype, device);
+  } catch (...) {
+    failed_.push_back(std::move(sum));  // parts of it may be under way
+    throw;
+  }
+  started_.emplace(bucket, std::move(sum));
   ++stats_.sums;
   for (const SumPiece& piece : pieces) stats_.bytes += piece.count * int64_t(size_of(dtype));
-  start(bucket, pieces, dtype, device);
 }
 
 void Communicator::finish_sum(int64_t bucket) {

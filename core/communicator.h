@@ -5,7 +5,8 @@
 //
 // All ranks call the same functions in the same order. Every sum has one fixed order, so all ranks
 // hold the same bits afterwards. A call that waits longer than the timeout for another rank throws
-// state and names that rank. One communicator per thread; not thread-safe.
+// state and names that rank; but a sum of NCCL's is waited for by the card, which knows no timeout.
+// One communicator per thread; not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -95,6 +96,7 @@ class Communicator {
     std::vector<SumPiece> pieces;  // with their owners
   };
   std::map<int64_t, Started> started_;  // by bucket
+  std::vector<Started> failed_;         // to start; their buckets are free again
   Time counted_until_{};                // in under_way_s
 };
 

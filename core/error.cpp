@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "core/classic.h"
 #include "core/stack.h"
 
 namespace sinter {
@@ -140,7 +141,8 @@ std::string nearest_word(std::string_view given, const std::vector<std::string_v
 namespace detail {
 std::string cat_parts(std::initializer_list<Part> parts) {
   std::string all;
-  std::optional<std::ostringstream> out;  // for what is no text: to make one takes a microsecond
+  // For what is no text: to make one takes a microsecond.
+  std::optional<ClassicStream<std::ostringstream>> out;
   for (const Part& part : parts) {
     if (part.print) {
       if (!out) out.emplace();

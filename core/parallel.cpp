@@ -1,5 +1,6 @@
 #include "core/parallel.h"
 
+#include <pthread.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -30,8 +31,19 @@ int tell_openmp(int n) {
   return n;
 }
 
+// A child of fork() has one thread, and would wait for ever for a team that libgomp believes to be
+// there: so before a fork the team of the thread that forks is ended. Parent and child begin anew.
+void end_team_at_fork() {
+#if SINTER_HAS_OPENMP
+  pthread_atfork([] { omp_pause_resource_all(omp_pause_hard); }, nullptr, nullptr);
+#endif
+}
+
 std::atomic<int>& thread_setting() {
-  static std::atomic<int> setting{tell_openmp(available_cores())};
+  static std::atomic<int> setting{[] {
+    end_team_at_fork();
+    return tell_openmp(std::min(available_cores(), kMostThreads));
+  }()};
   return setting;
 }
 thread_local bool inside = false;
@@ -41,7 +53,8 @@ thread_local bool inside = false;
 int num_threads() { return thread_setting().load(std::memory_order_relaxed); }
 
 void set_num_threads(int n) {
-  SINTER_CHECK(n >= 1, usage, cat("threads: out of range: ", n, "; at least 1"));
+  SINTER_CHECK(n >= 1 && n <= kMostThreads, usage,
+      cat("threads: out of range: ", n, "; allowed 1..", kMostThreads));
   thread_setting() = n;
   tell_openmp(n);
 }

@@ -24,9 +24,13 @@ namespace sinter {
 // Threads that parallel_for may use (of this process); at first the number of cores this process
 // may run on.
 int num_threads();
-// n >= 1; throws usage otherwise. oneDNN and Eigen follow.
+// n in 1..kMostThreads; throws usage otherwise. oneDNN and Eigen follow.
 void set_num_threads(int n);
-// Cores this process may use: by its affinity, and by the CPU quota of its cgroup, rounded up.
+// libgomp ends the process where a thread cannot start, of which a process may have some 30,000.
+inline constexpr int kMostThreads = 4096;
+// Cores this process may use, at least one: by its affinity, and by the CPU quota of its cgroup,
+// rounded down. A thread more than the quota pays for is stopped for a part of each period, and so
+// are all that wait for it.
 int available_cores();
 
 // Starts the program anew, as the same process, with a short spin (Note [Waiting threads]). Call it
@@ -47,8 +51,8 @@ bool in_parallel();
 // Is there work for the cores beside this thread's, now? By <root>/proc/loadavg; true where that
 // cannot be read.
 bool others_run(const std::string& root);
-// Cores' worth of time that the cgroup of this process may use, rounded up; INT_MAX without a
-// limit. `root` holds proc and sys: "", or a test's folder.
+// Cores' worth of time that the cgroup of this process may use, whole ones, at least one; INT_MAX
+// without a limit. `root` holds proc and sys: "", or a test's folder.
 int quota_cores(const std::string& root);
 }  // namespace detail
 

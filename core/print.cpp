@@ -1,8 +1,8 @@
 // Tensor::values() and operator<<: numbers as nested brackets, columns aligned, long dims cut in
 // the middle.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <ostream>
 
 #include "core/tensor.h"
@@ -16,13 +16,9 @@ std::string number(double v, bool whole, int precision) {
   if (std::isnan(v)) return "nan";
   if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
   char text[64];
-  const bool plain = v == 0 || (std::abs(v) >= 1e-4 && std::abs(v) < 1e6);
-  if (whole) {
-    std::snprintf(text, sizeof text, "%.0f", v);
-  } else {
-    std::snprintf(text, sizeof text, plain ? "%.*f" : "%.*e", precision, v);
-  }
-  return text;
+  const bool plain = whole || v == 0 || (std::abs(v) >= 1e-4 && std::abs(v) < 1e6);
+  const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;
+  return {text, std::to_chars(text, text + sizeof text, v, format, whole ? 0 : precision).ptr};
 }
 
 struct Printer {
@@ -72,6 +68,7 @@ struct Printer {
 }  // namespace
 
 std::string Tensor::values(int precision) const {
+  impl("values");
   Printer printer{
       .t = *this, .values = to_vector<double>(), .precision = std::clamp(precision, 0, 17)};
   std::string narrow, out;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/context.h"
+#include "core/convert.h"
 #include "core/device/memory.h"
 
 namespace sinter {
@@ -40,6 +41,11 @@ template <class F> void for_each_offset(const Shape& shape, const Strides& strid
 
 Tensor::Impl::~Impl() = default;
 
+void Tensor::throw_undefined(const char* call) {
+  throw Error(Error::Kind::state, cat(call, ": the tensor is undefined"),
+      "Tensor() is no tensor, such as an absent bias; defined() asks first");
+}
+
 Tensor Tensor::shaped(const Shape& shape, DType dtype) {
   check_shape("tensor", shape);
   auto impl = std::make_shared<Impl>();
@@ -67,6 +73,7 @@ Tensor Tensor::shape_only(const Shape& shape, DType dtype, Device device) {
 }
 
 void Tensor::allocate(bool meta) {
+  impl("allocate");
   const bool as_it_is = impl_.use_count() == 1 && is_contiguous() && !impl_->autograd;
   if (!as_it_is) *this = shape_only(shape(), dtype(), device());
   const size_t bytes = size_t(numel()) * size_of(dtype());
@@ -86,7 +93,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
   if (device == kCpu) {
     visit_all(dtype, [&](auto zero) {
       using T = decltype(zero);
-      std::fill_n(t.data<T>(), t.numel(), T(value));
+      std::fill_n(t.data<T>(), t.numel(), convert<T>(value));
     });
   } else if (value == 0) {
     fill_bytes(t.raw(), device, 0, t.storage()->bytes());
@@ -134,7 +141,7 @@ Tensor Tensor::readable() const {
 }
 
 Tensor Tensor::to(Device device) const {
-  SINTER_CHECK(defined(), state, "to: the tensor is undefined");
+  impl("to");
   Tensor out = empty(shape(), dtype(), device);
   if (is_contiguous() && this->device() == kCpu) {
     copy_to_device(out.raw(), device, raw(), dtype(), numel());
@@ -155,6 +162,7 @@ Tensor Tensor::to(Device device) const {
 }
 
 Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
+  impl("with_layout");
   SINTER_ASSERT(is_meta() && strides.rank() == rank(), "with_layout of ", describe());
   const size_t bytes = size_t(offset + extent_of(shape(), strides)) * size_of(dtype());
   const auto storage = std::make_shared<Storage>(Storage::WithoutBytes{}, bytes, device());
@@ -162,14 +170,14 @@ Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
 }
 
 void Tensor::check_type(DType wanted) const {
-  SINTER_CHECK(impl_ && impl_->dtype == wanted, dtype,
-      cat("data: another type: asked for ", name_of(wanted), ", found ",
-          impl_ ? name_of(impl_->dtype) : "no tensor"),
+  const DType found = impl("data").dtype;
+  SINTER_CHECK(found == wanted, dtype,
+      cat("data: another type: asked for ", name_of(wanted), ", found ", name_of(found)),
       "a kernel for several types asks dtype() first");
 }
 
 void Tensor::check_host_read(const char* what) const {
-  SINTER_CHECK(defined(), state, cat(what, ": the tensor is undefined"));
+  impl(what);
   const char* why = Context::current().host_reads_forbidden;
   SINTER_CHECK(!why, state,
       cat(what, ": a value is read on the host inside ", why, ": ", describe(),
@@ -191,12 +199,13 @@ template <class T> std::vector<T> Tensor::to_vector() const {
   const Tensor host = readable();
   visit_all(dtype(), [&](auto zero) {
     const auto* p = host.data<decltype(zero)>();
-    for_each_offset(shape(), strides(), [&](int64_t at) { out.push_back(T(p[at])); });
+    for_each_offset(shape(), strides(), [&](int64_t at) { out.push_back(convert<T>(p[at])); });
   });
   return out;
 }
 
 double Tensor::to_double() const {
+  impl("to_double");
   const Tensor host = readable();
   return visit_all(dtype(), [&](auto zero) { return double(*host.data<decltype(zero)>()); });
 }
@@ -213,14 +222,15 @@ SINTER_INSTANTIATE(uint8_t)
 #undef SINTER_INSTANTIATE
 
 AutogradMeta& Tensor::autograd() const {
-  SINTER_ASSERT(impl_, "autograd of an undefined tensor");
-  if (!impl_->autograd) impl_->autograd = std::make_unique<AutogradMeta>();
-  return *impl_->autograd;
+  std::unique_ptr<AutogradMeta>& meta = impl("autograd").autograd;
+  if (!meta) meta = std::make_unique<AutogradMeta>();
+  return *meta;
 }
 
 bool Tensor::requires_grad() const { return has_autograd() && impl_->autograd->requires_grad; }
 
 Tensor& Tensor::set_requires_grad(bool on) {
+  impl("set_requires_grad");
   SINTER_CHECK(!on || is_float(dtype()), dtype,
       cat("set_requires_grad: only floating tensors have gradients: found ", describe()));
   SINTER_CHECK(!has_autograd() || impl_->autograd->leaf, state,

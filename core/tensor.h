@@ -71,17 +71,18 @@ class Tensor {
   bool is_meta() const { return impl_ && !impl_->storage->has_bytes(); }
   // There is no conversion to bool: if (a == b), where == compares elements, must not compile.
   bool defined() const { return impl_ != nullptr; }
-  const Shape& shape() const { return impl_->shape; }
-  const Strides& strides() const { return impl_->strides; }
+  // These throw state if it is undefined.
+  const Shape& shape() const { return impl("shape").shape; }
+  const Strides& strides() const { return impl("strides").strides; }
   // Of dim i, which may count from the end: -1 is the last. Throws shape for any other.
-  int64_t size(int i) const { return impl_->shape[i]; }
-  int rank() const { return impl_->shape.rank(); }
-  int64_t numel() const { return impl_->numel; }
-  DType dtype() const { return impl_->dtype; }
-  Device device() const { return impl_->storage->device(); }
-  int64_t offset() const { return impl_->offset; }  // of the first element, in elements
-  bool is_contiguous() const { return impl_->contiguous; }
-  const std::shared_ptr<Storage>& storage() const { return impl_->storage; }
+  int64_t size(int i) const { return impl("size").shape[i]; }
+  int rank() const { return impl("rank").shape.rank(); }
+  int64_t numel() const { return impl("numel").numel; }
+  DType dtype() const { return impl("dtype").dtype; }
+  Device device() const { return impl("device").storage->device(); }
+  int64_t offset() const { return impl("offset").offset; }  // of the first element, in elements
+  bool is_contiguous() const { return impl("is_contiguous").contiguous; }
+  const std::shared_ptr<Storage>& storage() const { return impl("storage").storage; }
   // True if there is no other handle to it, and no other tensor on its storage.
   bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
   // Identity of the handle's target: equal for copies, different for views.
@@ -96,8 +97,8 @@ class Tensor {
   // Memory of the device: on the host only core/device/memory.h may touch it unless that is the
   // CPU.
   void* raw() const {
-    return static_cast<char*>(impl_->storage->data()) +
-           impl_->offset * int64_t(size_of(impl_->dtype));
+    const Impl& t = impl("raw");
+    return static_cast<char*>(t.storage->data()) + t.offset * int64_t(size_of(t.dtype));
   }
 
   // The one element, on the host. Throws shape unless numel() == 1, and state inside a captured
@@ -141,6 +142,12 @@ class Tensor {
   // Dense, without a storage yet.
   static Tensor shaped(const Shape& shape, DType dtype);
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  Impl& impl(const char* call) const {
+    if (!impl_) [[unlikely]]
+      throw_undefined(call);
+    return *impl_;
+  }
+  [[noreturn, gnu::cold]] static void throw_undefined(const char* call);
   void check_type(DType wanted) const;
   void check_host_read(const char* what) const;
   // The tensor where the host may read it, with its strides: itself on the CPU, else a copy of the

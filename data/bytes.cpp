@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "core/atomic_file.h"
+#include "core/classic.h"
 #include "core/error.h"
 #include "core/numbers.h"
 #include "data/digits.h"
@@ -94,7 +95,7 @@ Tensor FileArray::labels() const {
 // zlib passes on what is no gzip as it is.
 ByteSource::ByteSource(const std::string& path)
     : file_(gzopen(path.c_str(), "rbe"), gzclose), name_(shown(path)) {
-  SINTER_CHECK(file_, data, cat("data: cannot read: ", name_, "; ", std::strerror(errno)));
+  SINTER_CHECK(file_, data, cat("data: cannot read: ", name_, "; ", error_text(errno)));
   gzbuffer(file_.get(), 128 * 1024);
   const bool raw = gzdirect(file_.get());
   check_stream();
@@ -108,8 +109,7 @@ void ByteSource::check_stream() const {
   int code = Z_OK;
   const std::string message = gzerror(file_.get(), &code);
   if (code == Z_OK || code == Z_STREAM_END) return;
-  SINTER_CHECK(
-      code != Z_ERRNO, data, cat("data: cannot read: ", name_, "; ", std::strerror(errno)));
+  SINTER_CHECK(code != Z_ERRNO, data, cat("data: cannot read: ", name_, "; ", error_text(errno)));
   const bool cut = code == Z_BUF_ERROR;
   throw Error(Error::Kind::data,
       cat("gzip: ", cut ? "ends early: " : "damaged: ", name_, "; ", read_, " bytes unpacked, ",

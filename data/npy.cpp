@@ -2,6 +2,8 @@
 
 #include <regex.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/file_start.h"
 
@@ -36,7 +38,8 @@ NpyHeader parse_header(const std::string& text, const std::string& file) {
   static const regex_t pattern = dict_pattern();
   constexpr int kItems = 3, kGroups = 5;  // of an item, the keys' values behind the first
   regmatch_t match[1 + kItems * kGroups];
-  const bool is_dict = text.find('\0') == std::string::npos &&
+  // Letters beyond ASCII are none to a pattern in one locale, and some in another.
+  const bool is_dict = std::ranges::all_of(text, [](char c) { return c > 0 && c < 127; }) &&
                        regexec(&pattern, text.c_str(), std::size(match), match, 0) == 0;
   // Of three items each key must be one: then none is unknown or stands there twice.
   const auto value = [&](int key) {

@@ -5,9 +5,11 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "core/classic.h"
 #include "core/error.h"
 
 namespace sinter::distributed {
@@ -73,16 +75,20 @@ struct ThreadGroup::Shared {
     if (++meeting.came < size) return;
     lock.unlock();
     std::exception_ptr error;
+    std::string why;
     try {
       Part::bring_together(meeting.left_by);
-    } catch (...) {
+    } catch (const std::exception& e) {
+      why = e.what();
       error = std::current_exception();
     }
     lock.lock();
     meeting.there = network_free = std::max(Clock::now(), network_free) + options.delay;
     meeting.done = true;
     changed.notify_all();
-    if (error) std::rethrow_exception(error);
+    if (!error) return;
+    fail(why, error);
+    std::rethrow_exception(error);
   }
 
   Clock::time_point wait(int64_t number, int rank, double timeout) {
@@ -129,8 +135,9 @@ struct ThreadGroup::Shared {
   }
 
   // With the lock. All who wait stop; the first reason counts.
-  void fail(const std::string& why) {
+  void fail(const std::string& why, const std::exception_ptr& error = nullptr) {
     if (failure.empty()) failure = why;
+    if (!first_error) first_error = error;
     changed.notify_all();
   }
 
@@ -190,20 +197,31 @@ ThreadGroup::ThreadGroup(int size, const ThreadGroupOptions& options)
 ThreadGroup::~ThreadGroup() = default;
 
 void ThreadGroup::run(const std::function<void(Communicator&)>& f) {
+  // What ranks left behind that threw, or never asked for a sum, is no affair of this run's.
+  shared_ = std::make_unique<Shared>(shared_->size, shared_->options);
+  const auto fail = [this](const std::string& why) {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->fail(cat("sum over ranks: ", why), std::current_exception());
+  };
   const auto run_rank = [&](int r) {
+    const std::string failed = cat("rank ", r, " of ", shared_->size, " failed: ");
     try {
       Rank rank(*shared_, r);
       const CommunicatorScope scope(&rank);
       f(rank);
     } catch (const std::exception& error) {
-      const std::lock_guard lock(shared_->mutex);
-      if (!shared_->first_error) shared_->first_error = std::current_exception();
-      shared_->fail(
-          cat("sum over ranks: rank ", r, " of ", shared_->size, " failed: ", error.what()));
+      fail(failed + error.what());
+    } catch (...) {
+      fail(failed + "by what is no std::exception");
     }
   };
   std::vector<std::thread> threads;
-  for (int r = 0; r < shared_->size; ++r) threads.emplace_back(run_rank, r);
+  try {
+    for (int r = 0; r < shared_->size; ++r) threads.emplace_back(run_rank, r);
+  } catch (const std::system_error& error) {
+    fail(cat(
+        "no thread can start for rank ", threads.size(), ": ", error_text(error.code().value())));
+  }
   for (std::thread& thread : threads) thread.join();
   if (shared_->first_error) std::rethrow_exception(shared_->first_error);
 }

@@ -22,7 +22,8 @@ class ThreadGroup {
   explicit ThreadGroup(int size, const ThreadGroupOptions& options = {});
   ~ThreadGroup();
   // f on a thread for each rank, whose communicator is current() there; returns when all are done.
-  // Throws the error of the rank that failed first; the others then stop waiting.
+  // Throws the error of the rank that failed first; the others then stop waiting, and get an error
+  // that says so. The group can run again all the same.
   void run(const std::function<void(Communicator&)>& f);
 
  private:

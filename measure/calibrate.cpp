@@ -9,6 +9,7 @@
 
 #include "autograd/autograd.h"
 #include "capture/step.h"
+#include "core/classic.h"
 #include "core/device/cuda.h"
 #include "core/device/memory.h"
 #include "core/device/timing.h"
@@ -150,7 +151,7 @@ double scope_ns() {
 }  // namespace
 
 double busy_seconds(const std::string& proc_stat) {
-  std::istringstream in(proc_stat);
+  ClassicStream<std::istringstream> in(proc_stat);
   std::string cpu;
   double user = 0, nice = 0, system = 0, idle = 0, waits_for_disk = 0, irq = 0, softirq = 0,
          stolen = 0;
@@ -169,7 +170,7 @@ std::pair<double, double> cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& t) { return double(t.tv_sec) + 1e-6 * double(t.tv_usec); };
-  std::ifstream stat("/proc/stat");
+  ClassicStream<std::ifstream> stat("/proc/stat");
   std::string line;
   std::getline(stat, line);
   return {seconds(usage.ru_utime) + seconds(usage.ru_stime), busy_seconds(line)};

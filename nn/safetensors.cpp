@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "autograd/autograd.h"
+#include "core/classic.h"
 #include "core/file_start.h"
 #include "core/json.h"
 #include "nn/crc32.h"
@@ -186,7 +187,8 @@ struct InputFile {
     size = std::filesystem::file_size(path, error);  // an error for all but plain files
     if (!error) file.open(path, std::ios::binary);
     if (!error && !file) error = {errno, std::generic_category()};
-    SINTER_CHECK(!error, checkpoint, cat("checkpoint: cannot read: ", name, "; ", error.message()));
+    SINTER_CHECK(!error, checkpoint,
+        cat("checkpoint: cannot read: ", name, "; ", error_text(error.value())));
   }
   // What follows.
   void read(void* to, uint64_t n) {
@@ -198,7 +200,7 @@ struct InputFile {
 
   const std::string name;
   uint64_t size = 0;
-  std::ifstream file;
+  ClassicStream<std::ifstream> file;
 };
 
 // A file that does not begin as safetensors do.

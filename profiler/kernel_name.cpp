@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <regex>
 
+#include "core/classic.h"
+
 namespace sinter::profiler {
 namespace {
 
@@ -262,8 +264,7 @@ std::string_view core_of(std::string_view name) {
     for (size_t at = name.size(); at-- > 0;) {
       depth += name[at] == ')' ? 1 : name[at] == '(' ? -1 : 0;
       if (depth == 0) {
-        const bool arguments =
-            at > 0 && (name[at - 1] == '>' || std::isalnum(uint8_t(name[at - 1])));
+        const bool arguments = at > 0 && (name[at - 1] == '>' || is_alnum(name[at - 1]));
         if (arguments) name = name.substr(0, at);
         break;
       }

@@ -8,6 +8,7 @@
 
 #include "core/atomic_file.h"
 #include "core/cache.h"
+#include "core/classic.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda.h"
 #include "core/error.h"
@@ -18,7 +19,7 @@ namespace sinter::profiler {
 namespace {
 
 std::string cpu_name() {
-  std::ifstream cpuinfo("/proc/cpuinfo");
+  ClassicStream<std::ifstream> cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
     if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
   }
@@ -43,7 +44,7 @@ std::string roofs_file(Device device) { return cache_file("roofs", roofs_key(dev
 
 std::optional<Roofs> stored_roofs(Device device) {
   if (device.type == Device::Type::simt) return {};
-  std::ifstream in(roofs_file(device));
+  ClassicStream<std::ifstream> in(roofs_file(device));
   const Json json = Json::parse(in, nullptr, false);
   Roofs roofs;
   try {

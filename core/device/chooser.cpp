@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "core/classic.h"
 #include "core/device/cuda.h"
 #include "core/device/cuda_graph.h"
 #include "core/device/cuda_stream.h"
@@ -138,7 +139,7 @@ bool recall(Choice& choice, const std::string& question, Device::Type device,
       std::ranges::find(choice.candidates, std::string_view(answer).substr(0, end), full_name);
   if (winner == choice.candidates.end()) return false;
   const auto number = size_t(winner - choice.candidates.begin());
-  std::istringstream times(answer.substr(std::min(end + 1, answer.size())));
+  ClassicStream<std::istringstream> times(answer.substr(std::min(end + 1, answer.size())));
   for (Candidate& c : choice.candidates) times >> c.us;
   if (!times || !(winner->us > 0)) return false;
   if (winner->most_launches > 0 && !starts(*winner, device, [&] { begin()(number); })) return false;

@@ -8,6 +8,7 @@
 #include <regex>
 #include <utility>
 
+#include "core/classic.h"
 #include "core/error.h"
 
 namespace sinter {
@@ -60,7 +61,7 @@ std::map<std::string, int> compiled_registers(int capability, const std::string&
   std::error_code error;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error)) {
     if (entry.path().filename() != "ptxas.log") continue;
-    std::ifstream log(entry.path());
+    ClassicStream<std::ifstream> log(entry.path());
     std::string kernel;  // that the lines are about; "" of another card
     for (std::string line; std::getline(log, line);) {
       if (const size_t at = line.find(kBegin); at != line.npos) {

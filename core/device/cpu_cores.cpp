@@ -2,12 +2,12 @@
 #include <sched.h>
 
 #include <climits>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
 
+#include "core/classic.h"
 #include "core/parallel.h"
 
 namespace sinter {
@@ -17,7 +17,7 @@ namespace {
 // one file, version 1 has two files, the quota being -1 without a limit.
 double quota_of(const std::filesystem::path& group) {
   double quota = 0, period = 0;
-  std::ifstream both(group / "cpu.max"), first(group / "cpu.cfs_quota_us"),
+  ClassicStream<std::ifstream> both(group / "cpu.max"), first(group / "cpu.cfs_quota_us"),
       second(group / "cpu.cfs_period_us");
   const bool is_limit = (both >> quota >> period) || (first >> quota && second >> period);
   return is_limit && quota > 0 && period > 0 ? quota / period
@@ -37,7 +37,8 @@ int available_cores() {
 namespace detail {
 
 bool others_run(const std::string& root) {
-  std::ifstream file(root + "/proc/loadavg");  // "0.15 0.40 0.80 2/190 4711": 2 of 190 are running
+  // "0.15 0.40 0.80 2/190 4711": 2 of 190 are running.
+  ClassicStream<std::ifstream> file(root + "/proc/loadavg");
   std::string averages[3];
   int running = 0;
   file >> averages[0] >> averages[1] >> averages[2] >> running;
@@ -46,7 +47,7 @@ bool others_run(const std::string& root) {
 
 int quota_cores(const std::string& root) {
   double cores = std::numeric_limits<double>::infinity();
-  std::ifstream groups(root + "/proc/self/cgroup");
+  ClassicStream<std::ifstream> groups(root + "/proc/self/cgroup");
   // A line is "0::/path" of version 2, or "4:cpu,cpuacct:/path" of version 1.
   for (std::string line; std::getline(groups, line);) {
     const size_t controllers = line.find(':') + 1, path = line.find(':', controllers) + 1;
@@ -64,7 +65,7 @@ int quota_cores(const std::string& root) {
     for (; !group.empty(); group = group.parent_path())
       cores = std::min(cores, quota_of(mounted / group));
   }
-  return cores < INT_MAX ? std::max(1, int(std::ceil(cores))) : INT_MAX;
+  return cores < INT_MAX ? std::max(1, int(cores)) : INT_MAX;
 }
 
 }  // namespace detail

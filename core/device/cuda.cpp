@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "core/allocator.h"
+#include "core/classic.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/launch_hook.h"
 #include "core/error.h"
@@ -142,7 +143,7 @@ std::string version_text(int version) { return cat(version / 1000, ".", version 
 // Machine code of 80 runs on cards from 8.0 on below 9.0, and its PTX on all later ones; code of
 // 100f, PTX or not, on those of 10.x; code of 90a on 9.0 alone.
 bool has_code_for(int capability) {
-  std::istringstream list(api().architectures);
+  ClassicStream<std::istringstream> list(api().architectures);
   bool has_ptx = true;
   for (std::string one; std::getline(list, one, ','); has_ptx = false) {
     const int of = std::atoi(one.c_str());

@@ -8,6 +8,7 @@
 
 #include "core/atomic_file.h"
 #include "core/cache.h"
+#include "core/classic.h"
 #include "core/device/cuda_stream.h"
 #include "core/error.h"
 
@@ -32,7 +33,7 @@ KeptChoices& kept_choices() {
 // As the kernel's module says it, more exactly than the runtime.
 std::string driver_of_module() {
   std::string version;
-  std::getline(std::ifstream("/sys/module/nvidia/version"), version);
+  std::getline(ClassicStream<std::ifstream>("/sys/module/nvidia/version"), version);
   return version;
 }
 
@@ -80,7 +81,7 @@ void identify_card(KeptChoices&) {}
 
 // False: the file is damaged or somebody else's.
 bool read_choices(KeptChoices& k) {
-  std::ifstream in(k.file);
+  ClassicStream<std::ifstream> in(k.file);
   std::string line;
   if (!in) return true;
   std::getline(in, line);

@@ -44,7 +44,7 @@ class CpuAllocator final : public Allocator {
 void host_copy(void* to, const void* from, Device device, size_t bytes) {
   const HookedCall hooked(DeviceWork::copy, device.type, "memcpy", bytes,
       device.type == Device::Type::simt && bytes > 0);
-  if (device.type == Device::Type::simt) simt::synchronize();
+  if (device.type == Device::Type::simt) simt::synchronize_to_read(from);
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <iterator>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -39,12 +42,14 @@ class SimtAllocator final : public Allocator {
     void* block = Allocator::allocate(bytes);
     if (!block) return nullptr;
     std::memset(block, 0xff, kCacheHostMemory ? size_class(bytes) : bytes);
+    note_taken(block, bytes);
     return block;
   }
   void release(void* block, size_t bytes) noexcept override;
   void release_now(void* block, size_t bytes) noexcept { Allocator::release(block, bytes); }
 
  private:
+  static void note_taken(const void* block, size_t bytes);
   void* system_allocate(size_t bytes) override {
     auto* block =
         static_cast<char*>(std::aligned_alloc(kGap, (bytes + 2 * kGap - 1) / kGap * kGap));
@@ -67,33 +72,64 @@ SimtAllocator& memory() {
   return allocator;
 }
 
+// A thread that launches. Outlives it, as long as launches or memory of its are there.
+struct Launcher {
+  int64_t launched = 0;      // kernels
+  int64_t failed = 0;        // which of them, counted from 0, if there is an error
+  std::exception_ptr error;  // until the thread hears of it
+};
+const std::shared_ptr<Launcher>& this_launcher() {
+  static thread_local const auto launcher = std::make_shared<Launcher>();
+  return launcher;
+}
+
 class Queue {
  public:
   void push(Launch launch) {
+    const std::shared_ptr<Launcher>& by = this_launcher();
     std::unique_lock lock(mutex_);
-    pending_.push_back(std::move(launch));
+    pending_.push_back({std::move(launch), by, by->launched++});
     if (pending_.size() < kLongQueue) return;
     lock.unlock();
-    run();
+    run(nullptr);
   }
 
-  void run() {
+  void run(const void* read) {
     const std::lock_guard running(run_mutex_);
-    std::exception_ptr error;
-    for (std::deque<Launch> batch; next_batch(batch, error != nullptr);) {
-      try {
-        for (const Launch& launch : batch) run_launch(launch);
-      } catch (...) {
-        error = std::current_exception();
+    for (std::deque<Queued> batch; next_batch(batch);) {
+      for (const Queued& next : batch) {
+        if (next.by->error) continue;
+        try {
+          run_launch(next.launch);
+        } catch (...) {
+          next.by->failed = next.number;
+          next.by->error = std::current_exception();
+        }
       }
     }
-    if (error) std::rethrow_exception(error);
+    if (const auto error = std::exchange(this_launcher()->error, nullptr))
+      std::rethrow_exception(error);
+    const std::lock_guard lock(mutex_);
+    const auto behind = taken_.upper_bound(read);
+    if (behind == taken_.begin()) return;
+    const auto& [block, taken] = *std::prev(behind);
+    const bool inside =
+        static_cast<const char*>(read) < static_cast<const char*>(block) + taken.bytes;
+    if (inside && taken.by->error && taken.before >= taken.by->failed)
+      std::rethrow_exception(taken.by->error);
   }
 
+  // For launches of this thread, the next one or later ones.
+  void took(const void* block, size_t bytes) {
+    const std::shared_ptr<Launcher>& by = this_launcher();
+    const std::lock_guard lock(mutex_);
+    taken_[block] = {bytes, by, by->launched};
+  }
   // Frees a block once nothing that waits or runs can touch it.
   void release(void* block, size_t bytes) {
     {
       const std::lock_guard lock(mutex_);
+      taken_.erase(block);
       if (busy_ || !pending_.empty()) {
         released_.emplace_back(block, bytes);
         return;
@@ -103,7 +139,7 @@ class Queue {
   }
 
   void set_schedule(Schedule schedule) {
-    run();
+    run(nullptr);
     const std::lock_guard running(run_mutex_);
     schedule_ = schedule;
   }
@@ -113,14 +149,24 @@ class Queue {
   }
 
  private:
+  struct Queued {
+    Launch launch;
+    std::shared_ptr<Launcher> by;
+    int64_t number;  // among those of `by`
+  };
+  struct Taken {
+    size_t bytes;
+    std::shared_ptr<Launcher> by;
+    int64_t before;  // the number of its next launch
+  };
+
   // False when the queue is empty: then what was released meanwhile is free.
-  bool next_batch(std::deque<Launch>& batch, bool drop) {
+  bool next_batch(std::deque<Queued>& batch) {
     std::vector<std::pair<void*, size_t>> free;
     batch.clear();
     {
       const std::lock_guard lock(mutex_);
       batch.swap(pending_);
-      if (drop) batch.clear();
       busy_ = !batch.empty();
       if (!busy_) free.swap(released_);
     }
@@ -190,8 +236,9 @@ class Queue {
   }
 
   std::mutex mutex_, run_mutex_;
-  std::deque<Launch> pending_;
+  std::deque<Queued> pending_;
   bool busy_ = false;  // some that are not pending any more still run
+  std::map<const void*, Taken> taken_;
   std::vector<std::pair<void*, size_t>> released_;
   Schedule schedule_;
   std::vector<Worker*> idle_;
@@ -204,6 +251,7 @@ Queue& queue() {
   return queue;
 }
 
+void SimtAllocator::note_taken(const void* block, size_t bytes) { queue().took(block, bytes); }
 void SimtAllocator::release(void* block, size_t bytes) noexcept {
   if (block) queue().release(block, bytes);
 }
@@ -221,7 +269,8 @@ CountOnly::CountOnly() {
 CountOnly::~CountOnly() { count_only = false; }
 CountSectors::CountSectors() { counts_sectors = true; }
 CountSectors::~CountSectors() { counts_sectors = false; }
-void synchronize() { queue().run(); }
+void synchronize() { queue().run(nullptr); }
+void synchronize_to_read(const void* from) { queue().run(from); }
 void set_schedule(Schedule schedule) { queue().set_schedule(schedule); }
 int multiprocessors() { return queue().multiprocessors(); }
 Allocator& allocator() { return memory(); }

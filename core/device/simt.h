@@ -36,9 +36,13 @@ int multiprocessors();
 // Puts a kernel in the queue; `thread` is the body of one CUDA thread. Runs it, and all before it,
 // when the queue is long.
 void enqueue(const LaunchShape& shape, std::function<void()> thread);
-// Runs what is queued. Throws what the first block that failed threw, with the kernel, block and
-// thread; the rest of the queue is dropped, and the emulator is as before.
+// Runs what is queued, whoever launched it. Throws what the first block that failed of the calling
+// thread's launches threw, with the kernel, block and thread; what the thread launched behind it is
+// dropped, and the emulator is as before. Failures of other threads are theirs to hear of.
 void synchronize();
+// Before the host reads at an address: throws, too, what failed of another thread's launches and it
+// has not heard of, if that thread took the memory there for that launch or a later one.
+void synchronize_to_read(const void* from);
 // Blocks begin as 0xFF bytes (NaN) and have gaps of 4 KiB between them; released ones stay
 // untouched until the queue is empty.
 Allocator& allocator();

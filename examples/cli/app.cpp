@@ -5,12 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "core/atomic_file.h"
+#include "core/classic.h"
 #include "core/device/denormal.h"
 #include "core/parallel.h"
 #include "distributed/mpi.h"
@@ -24,10 +24,10 @@ std::string read_text(const std::string& path) {
   std::error_code ignored;
   SINTER_CHECK(!std::filesystem::is_directory(path, ignored), usage,
       cat("usage: cannot read the config: ", shown(path), "; it is a folder"));
-  std::ifstream in(path, std::ios::binary);
+  ClassicStream<std::ifstream> in(path, std::ios::binary);
   SINTER_CHECK(
-      in, usage, cat("usage: cannot read the config: ", shown(path), "; ", std::strerror(errno)));
-  std::ostringstream text;
+      in, usage, cat("usage: cannot read the config: ", shown(path), "; ", error_text(errno)));
+  ClassicStream<std::ostringstream> text;
   text << in.rdbuf();
   return text.str();
 }
@@ -213,8 +213,8 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
   flags.topic("every command", true);
   flags.word("device", common.device, "NAME",
       "cpu, cuda, cuda:N or simt; auto is cuda if usable, else cpu");
-  flags.number(
-      "threads", common.threads, 0, 4096, "threads of the CPU; 0 tries out what is fastest");
+  flags.number("threads", common.threads, 0, kMostThreads,
+      "threads of the CPU; 0 tries out what is fastest");
   flags.number("seed", common.seed, 0, UINT64_MAX, "of weights, order and dropout");
   flags.toggle("json", common.json, "the result as one JSON object on stdout");
   flags.toggle("quiet,q", common.quiet, "no progress, no notes");

@@ -5,13 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
+#include "core/classic.h"
 #include "core/json.h"
 #include "examples/cli/process.h"
 #include "profiler/grid.h"
@@ -70,7 +69,7 @@ void Output::put(std::string_view text) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) closed_ = true;
-    SINTER_CHECK(n >= 0 || closed_, data, cat("stdout: cannot write: ", std::strerror(errno)));
+    SINTER_CHECK(n >= 0 || closed_, data, cat("stdout: cannot write: ", error_text(errno)));
     if (n > 0) text.remove_prefix(size_t(n));
   }
 }
@@ -129,7 +128,7 @@ void Progress::clear() {
 
 std::string lower_case(std::string_view text) {
   std::string out(text);
-  for (char& c : out) c = char(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : out) c = sinter::lower_case(c);
   return out;
 }
 

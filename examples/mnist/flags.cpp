@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 
+#include "core/classic.h"
 #include "nn/net.h"
 #include "nn/optim.h"
 
@@ -347,7 +348,7 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
 }
 
 bool cpu_has(std::string_view feature) {
-  std::ifstream cpuinfo("/proc/cpuinfo");
+  ClassicStream<std::ifstream> cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
     if (line.starts_with("flags")) return (line + " ").find(cat(" ", feature, " ")) != line.npos;
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
+#include "core/classic.h"
 #include "core/device/cpu_gemm.h"
 #include "nn/crc32.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 // Of the running program: another one may round otherwise.
 std::string build_id() {
-  std::ifstream self("/proc/self/exe", std::ios::binary);
+  ClassicStream<std::ifstream> self("/proc/self/exe", std::ios::binary);
   std::vector<char> buffer(1 << 20);
   uint32_t crc = 0;
   while (self.read(buffer.data(), std::streamsize(buffer.size())), self.gcount() > 0)

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 
 #include "core/atomic_file.h"
+#include "core/classic.h"
 #include "core/json.h"
 #include "examples/cli/output.h"
 
@@ -37,7 +37,7 @@ std::string contents(const fs::path& folder) {
   }
   if (names.empty()) return "";
   std::ranges::sort(names);
-  std::ifstream log(folder / "events.jsonl");
+  ClassicStream<std::ifstream> log(folder / "events.jsonl");
   std::string line;
   long long step = 0;
   while (std::getline(log, line)) std::sscanf(line.c_str(), "{\"step\":%lld", &step);
@@ -50,7 +50,7 @@ void make_folder(const fs::path& folder) {
   fs::create_directories(folder, error);
   SINTER_CHECK(fs::is_directory(folder, ignored), checkpoint,
       cat("checkpoint: cannot make the run folder: ", shown(folder), "; ",
-          error ? error.message() : "a file is there"),
+          error ? error_text(error.value()) : "a file is there"),
       "--out DIR takes another place");
 }
 
@@ -75,10 +75,10 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
   make_folder(name_);
   lock_ = open(name_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   SINTER_CHECK(lock_ >= 0, checkpoint,
-      cat("checkpoint: cannot read the run folder: ", shown(name_), "; ", std::strerror(errno)));
+      cat("checkpoint: cannot read the run folder: ", shown(name_), "; ", error_text(errno)));
   try {
     if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-      std::ifstream in(file(kHolder));
+      ClassicStream<std::ifstream> in(file(kHolder));
       std::string holder;
       std::getline(in, holder);
       throw Error(Error::Kind::usage,
@@ -138,7 +138,7 @@ std::string RunFolder::link_last() const {
 
 RunLog::RunLog(const std::string& folder, int64_t events)
     : file_(folder.empty() ? "" : folder + "/events.jsonl") {
-  std::ifstream lines(file_);
+  ClassicStream<std::ifstream> lines(file_);
   std::string line, kept;
   for (; events_ < events && std::getline(lines, line); ++events_) {
     kept += line + "\n";
@@ -164,7 +164,7 @@ void RunLog::add(const EpochRow& row) {
 
 void RunLog::add(const nlohmann::ordered_json& event) {
   if (file_.empty()) return;
-  std::ofstream out(file_, std::ios::app);
+  ClassicStream<std::ofstream> out(file_, std::ios::app);
   out << json_text(event) << '\n' << std::flush;
   SINTER_CHECK(out, checkpoint, cat("checkpoint: cannot write: ", escaped(file_)));
   ++events_;

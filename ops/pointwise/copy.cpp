@@ -1,7 +1,7 @@
 // copy: the same values, dense. cast: another element type. Both take any strides. renew_copy: a
 // weight, rounded into the bf16 copy that it has. accumulate: into += value, in place, the sum of
 // gradients that reach one tensor on several ways; no gradient.
-#include "ops/pointwise/copy.h"
+#include "core/convert.h"
 
 #include <mutex>
 

@@ -1,6 +1,6 @@
 // copy, cast and renew_copy: y[i] = convert(x[i]) for x of any strides, y dense; and accumulate.
 // The kernels are pointwise_vec and pointwise_strided.
-#include "ops/pointwise/copy.h"
+#include "core/convert.h"
 
 #include "ops/pointwise/pointwise_kernels.cuh"
 

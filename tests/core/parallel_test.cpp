@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "tests/host_locale.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -64,7 +65,35 @@ TEST_F(Parallel, ExceptionsReachTheCaller) {
   int64_t sum = 0;
   parallel_for(1, 1, [&](int64_t, int64_t) { sum = 1; });
   EXPECT_EQ(sum, 1);
-  EXPECT_THROW(set_num_threads(0), Error);
+}
+
+TEST_F(Parallel, CountsOfThreadsThatNoProcessCanHaveAreRefused) {
+  for (const int n : {INT_MIN, -1, 0, kMostThreads + 1, 100000, INT_MAX})
+    EXPECT_EQ(test::message_of([&] { set_num_threads(n); }, Error::Kind::usage),
+        cat("threads: out of range: ", n, "; allowed 1..4096"));
+  EXPECT_EQ(num_threads(), before_);
+}
+
+// By turns: a team, a fork, a team in the child and another in the parent.
+TEST_F(Parallel, AChildOfForkHasATeamOfItsOwn) {
+  set_num_threads(3);
+  const auto sum = [] {
+    std::atomic<int64_t> sum{0};
+    parallel_for(300, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum += i;
+    });
+    return sum.load();
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(sum(), 300 * 299 / 2);
+    EXPECT_EQ(test::status_of_child([&] {
+      alarm(30);  // a child that hangs dies
+      return sum() == 300 * 299 / 2 && test::status_of_child([&] { return int(sum() % 100); }) == 50
+                 ? 0
+                 : 1;
+    }),
+        0);
+  }
 }
 
 TEST_F(Parallel, ThreadsThatCannotStartLeaveTheirPartsToTheOthers) {
@@ -118,11 +147,11 @@ TEST_F(Quota, NoneIsNoLimit) {
 TEST_F(Quota, OfVersion2IsTheLeastOnTheWayToTheRoot) {
   write("proc/self/cgroup", "0::/user.slice/job\n");
   write("sys/fs/cgroup/user.slice/cpu.max", "250000 100000\n");
-  EXPECT_EQ(cores(), 3) << "2.5 cores' worth of time keep three threads busy";
+  EXPECT_EQ(cores(), 2) << "of 2.5 cores' worth of time: three threads would be stopped";
   write("sys/fs/cgroup/user.slice/job/cpu.max", "50000 100000\n");
   EXPECT_EQ(cores(), 1);
   write("sys/fs/cgroup/user.slice/job/cpu.max", "max 100000\n");
-  EXPECT_EQ(cores(), 3);
+  EXPECT_EQ(cores(), 2);
 }
 
 TEST_F(Quota, OfVersion1IsThatOfTheControllerCpu) {
@@ -139,7 +168,14 @@ TEST_F(Quota, OfAContainerLiesOnTop) {
   write("proc/self/cgroup", "3:cpu,cpuacct:/docker/4f1c\n");  // the host's path, which is not there
   write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n");
-  EXPECT_EQ(cores(), 2);
+  EXPECT_EQ(cores(), 1);
+}
+
+TEST_F(Quota, IsReadWhateverTheHostProgramsLocale) {
+  write("proc/self/cgroup", "0::/\n");
+  write("sys/fs/cgroup/cpu.max", "400000 100000\n");
+  const test::HostLocale locale(' ');  // as France has it, between the digits of a number
+  EXPECT_EQ(cores(), 4);
 }
 
 // Known answers of Philox4x32-10: counter and key all zero, all ones (the vectors of the Random123

@@ -676,6 +676,74 @@ TEST_F(SimtTest, LaunchesWaitForSynchronize) {
   EXPECT_EQ(x[5], 310.0f);
 }
 
+// f on a thread of its own, to its end.
+template <class F> void on_a_thread(F&& f) { std::thread(f).join(); }
+
+TEST_F(SimtTest, WhatAThreadLaunchedIsThereForWhoeverReadsIt) {
+  Buffer<float> x(32, [](int64_t) { return 0; });
+  on_a_thread([&] {
+    for (int i = 0; i < 10; ++i) launch<add_one>(Grid{1}, 32, 0, x.in_out());
+  });
+  launch<add_one>(Grid{1}, 32, 0, x.in_out());
+  EXPECT_EQ(x[5], 0.0f);
+  simt::synchronize();
+  EXPECT_EQ(x[5], 11.0f) << "in the order of the launches";
+}
+
+// Three threads launch by turns into one queue; whoever synchronizes runs all of it.
+TEST_F(SimtTest, AFailureIsOfTheThreadThatLaunched) {
+  Buffer<float> own(32, [](int64_t) { return 0; }), theirs(32, [](int64_t) { return 0; });
+  const auto out_of_bounds = [&] {
+    launch<copy_shifted>(Grid{1}, 32, 0, own.in(), theirs.out(), int64_t{0}, int64_t{100}, false);
+  };
+  launch<add_one>(Grid{1}, 32, 0, own.in_out());
+  on_a_thread([&] {
+    out_of_bounds();
+    launch<add_one>(Grid{1}, 32, 0, theirs.in_out());  // dropped
+    on_a_thread([&] {
+      launch<add_one>(Grid{1}, 32, 0, own.in_out());
+      EXPECT_EQ(failure(), "") << "of a blameless thread";
+    });
+    EXPECT_EQ(own[31], 2.0f);
+    expect_parts(failure(), {"copy_shifted", "write out of bounds"});
+    EXPECT_EQ(failure(), "") << "it is told once";
+    EXPECT_EQ(theirs[31], 0.0f);
+    launch<add_one>(Grid{1}, 32, 0, theirs.in_out());
+    EXPECT_EQ(failure(), "");
+    EXPECT_EQ(theirs[31], 1.0f) << "the thread goes on";
+    out_of_bounds();  // nobody synchronizes for this one
+  });
+  launch<add_one>(Grid{1}, 32, 0, own.in_out());
+  EXPECT_EQ(failure(), "");
+  EXPECT_EQ(own[31], 3.0f);
+}
+
+TEST_F(SimtTest, AFailureIsToldToWhoReadsWhatTheLaunchShouldHaveMade) {
+  const Device device{Device::Type::simt, 0};
+  const Tensor own = Tensor::full({32}, 3, DType::f32, device);
+  Tensor before, failed, behind;
+  on_a_thread([&] {
+    before = Tensor::full({32}, 4, DType::f32, device);
+    const In<float> in(own.data<float>(), 32);
+    const auto copy = [&](const Tensor& to, int64_t by) {
+      launch<copy_shifted>(
+          Grid{1}, 32, 0, in, Out<float>(to.data<float>(), 32), int64_t{0}, by, false);
+    };
+    copy(before, 0);
+    failed = Tensor::empty({32}, DType::f32, device);
+    copy(failed, 100);
+    behind = Tensor::empty({32}, DType::f32, device);
+    copy(behind, 0);
+  });
+  for (int i = 0; i < 2; ++i) {
+    for (const Tensor& t : {failed, behind})
+      expect_parts(test::message_of([&] { t.to_vector<float>(); }), {"write out of bounds"});
+    EXPECT_EQ(own.to_vector<float>(), std::vector<float>(32, 3));
+    EXPECT_EQ(before.to_vector<float>(), std::vector<float>(32, 3));
+    EXPECT_EQ(failure(), "");
+  }
+}
+
 TEST_F(SimtTest, ReleasedMemoryStaysUntilTheQueueIsEmpty) {
   Buffer<float> y(32);
   const int64_t live = simt::allocator().stats().live_bytes;

@@ -189,6 +189,92 @@ TEST(ThreadGroup, RanksThatSumOtherTensorsAreRefused) {
   test::expect_facts(message, {"rank 1 sums other tensors than rank 0"});
 }
 
+// None of them takes what is not summed for the sum.
+TEST(ThreadGroup, AFailedMeetingFailsForAllRanks) {
+  std::atomic<int> threw{0};
+  ThreadGroup group(3);
+  EXPECT_THROW(group.run([&](Communicator& ranks) {
+    const Tensor x = Tensor::ones({3 + ranks.rank() / 2});
+    try {
+      all_reduce({x});
+      all_reduce_wait({x});
+    } catch (const Error& error) {
+      ++threw;
+      test::expect_facts(error.what(), {"rank 2 sums other tensors than rank 0"});
+      throw;
+    }
+  }),
+      Error);
+  EXPECT_EQ(threw, 3);
+}
+
+TEST(ThreadGroup, ARankThatThrowsAmidSumsEndsAllAndTheGroupRunsAgain) {
+  ThreadGroup group(4, {.timeout = 30});
+  const auto sums = [&](int bad_at) {
+    std::atomic<int> told{0};
+    const std::string message = test::message_of([&] {
+      group.run([&](Communicator& ranks) {
+        const Tensor a = Tensor::ones({100}), b = Tensor::ones({7}, DType::f64);
+        try {
+          for (int i = 0; i < 8; ++i) {
+            all_reduce({a}, 0);
+            if (i == bad_at && ranks.rank() == 2) throw Error(Error::Kind::data, "disk full");
+            all_reduce({b}, 1);
+            all_reduce_wait({b}, 1);
+            all_reduce_wait({a}, 0);
+          }
+        } catch (const Error& error) {
+          if (std::string(error.what()).ends_with("rank 2 of 4 failed: disk full")) ++told;
+          throw;
+        }
+        EXPECT_EQ(a.to_vector<float>()[99], 65536);
+        all_reduce({b}, 1);  // nobody asks for this one
+      });
+    });
+    EXPECT_EQ(told, bad_at < 8 ? 3 : 0);
+    return message;
+  };
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(sums(i), "disk full");
+    EXPECT_EQ(sums(8), "") << "after " << i;
+  }
+}
+
+TEST(ThreadGroup, WhatIsNoExceptionOfTheStandardLibraryReachesTheCallerToo) {
+  ThreadGroup group(2);
+  const auto run = [&] {
+    group.run([](Communicator& ranks) {
+      if (ranks.rank() == 1) throw 7;
+      ranks.gather("here");
+    });
+  };
+  EXPECT_THROW(run(), int);
+}
+
+// A sum that could not be started was not.
+TEST(Communicator, ABucketIsFreeAfterAFailedStart) {
+  struct Refusing : Communicator {
+    Refusing() : Communicator(0, 1) {}
+    std::string describe() const override { return "refusing"; }
+    std::vector<std::string> gather(const std::string& own) override { return {own}; }
+    [[noreturn]] void abort(int exit_status) override { std::exit(exit_status); }
+    void start(int64_t, std::span<const SumPiece>, DType, Device) override {
+      SINTER_CHECK(!std::exchange(refuses, false), state, "not now");
+    }
+    Time finish(int64_t) override { return {}; }
+    bool refuses = true;
+  } ranks;
+  double value = 1;
+  const SumPiece piece{&value, 1};
+  const auto start = [&] { ranks.start_sum(4, {&piece, 1}, DType::f64, kCpu); };
+  EXPECT_EQ(test::message_of(start), "not now");
+  EXPECT_EQ(ranks.stats().sums, 0);
+  EXPECT_EQ(test::message_of(start), "");
+  test::expect_facts(test::message_of(start), {"bucket 4 was started twice"});
+  ranks.finish_sum(4);
+  EXPECT_EQ(ranks.stats().bytes, 8);
+}
+
 // srun by PMIx names the rank alone; the variable of Slurm is there in a plain shell of its, too.
 TEST(Mpi, RanksOfSlurmAreCounted) {
   setenv("SLURM_STEP_NUM_TASKS", "4", 1);

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
-#include <map>
 #include <memory>
 
 #include "core/device/chooser.h"
 #include "core/device/cuda_libraries.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
+#include "core/device/plan_cache.h"
 #include "ops/image/conv2d.h"
 #include "ops/product/gemm_library.h"
 
@@ -195,11 +195,12 @@ class ConvPlans {
 
   bool run(const ConvKey& key, const ConvPointers& p, const std::function<void()>& own) {
     const std::lock_guard lock(cuda::CudnnHandle::get().mutex);
-    const auto found = plans_.find(key);
-    ConvPlan* plan = found == plans_.end() ? nullptr : found->second.get();
+    ConvPlan* plan = plans_.find(key);
     SINTER_CHECK(!cuda::capturing() || (plan && plan->choice.made), state,
         "cuda: a convolution without a plan inside a captured step");
-    if (!plan) plan = plans_.emplace(key, make(key)).first->second.get();
+    // What a step has rehearsed it is about to capture.
+    const auto may_go = [](const ConvPlan&) { return !cuda::rehearsing(); };
+    if (!plan) plan = plans_.add(key, make(key), may_go);
     const auto question = [&] { return key.question(); };
     const auto make_it = [&](size_t i) {
       return i == 0 ? own() : plan->run(key, p, plan->proposals[i - 1]);
@@ -225,7 +226,7 @@ class ConvPlans {
     return plan;
   }
 
-  std::map<ConvKey, std::unique_ptr<ConvPlan>> plans_;
+  PlanCache<ConvKey, ConvPlan> plans_;
 };
 
 // The library counts sizes and elements in int, and takes no empty tensor.

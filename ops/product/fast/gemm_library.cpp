@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -21,6 +20,7 @@
 #include "core/device/cuda_libraries.h"
 #include "core/device/cuda_stream.h"
 #include "core/device/memory.h"
+#include "core/device/plan_cache.h"
 #include "core/error.h"
 #include "ops/product/fast/cudnn_product.h"
 
@@ -110,8 +110,7 @@ class Plans {
         alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c), alignment_of(p.aux), ""};
     key.graph = cudnn_graph(gemm, p, epilogue);
     if (epilogue.kind == GemmEpilogue::other && key.graph.empty()) return false;
-    const auto found = plans_.find(key);
-    Plan* plan = found == plans_.end() ? nullptr : found->second.get();
+    Plan* plan = plans_.find(key);
     if (key.fused() && choice_rule() == ChoiceRule::model && !(plan && plan->choice.measured)) {
       if (cuda::rehearsing())
         set_choice_text(
@@ -123,7 +122,10 @@ class Plans {
     // A product before this one, by an algorithm; this one is a graph then.
     const ProductSteps* const pair =
         epilogue.steps && epilogue.steps->operand_b ? epilogue.steps : nullptr;
-    if (!plan) plan = plans_.emplace(key, make(key, p, pair)).first->second.get();
+    // What a step has rehearsed it is about to capture; the kernels of a cuDNN graph may stand in
+    // a captured step.
+    const auto may_go = [](const Plan& other) { return !cuda::rehearsing() && !other.graph; };
+    if (!plan) plan = plans_.add(key, make(key, p, pair), may_go);
     const auto question = [&] { return key.question(); };
     const auto make_it = [&](size_t i) {
       if (i == 0) return own();
@@ -143,7 +145,7 @@ class Plans {
  private:
   std::unique_ptr<Plan> make(const GemmKey& key, const ProductMemory& p, const ProductSteps* pair);
 
-  std::map<GemmKey, std::unique_ptr<Plan>> plans_;
+  PlanCache<GemmKey, Plan> plans_;
 };
 
 void Plan::run(
