@@ -19,8 +19,9 @@ template <class T> struct OperandColumns {
   int64_t step = 1, over = 1, period = 0;  // period 0: each row its own
 
   OperandColumns() = default;
-  explicit OperandColumns(const Tensor& t, const Tensor& result = {}) : rows(columns_in<T>(t)) {
-    if (!t.defined()) return;
+  explicit OperandColumns(const Tensor& t, const Tensor& result = {}) {
+    if (!t.defined() || t.numel() == 0 || (result.defined() && result.numel() == 0)) return;
+    rows = columns_of<T>(t, in<T>(t), t.rank() == 0 ? 1 : t.size(-1));
     if (!t.is_contiguous()) {
       rows.cols = t.strides()[0];
       step = t.strides()[1];

@@ -24,7 +24,9 @@ GemmEpilogue::Kind library_epilogue(const Call& call, const ProductEnd& end) {
   if (place == kGelu) return GemmEpilogue::gelu;
   if (call.out[0].size(1) % 8 != 0) return GemmEpilogue::other;
   if (place == kGeluKept) return GemmEpilogue::gelu_pre;
-  const bool gradient = place == kGeluGrad && end.product == ProductKind::matmul;
+  // The library reads an operand as long as the result.
+  const bool gradient = place == kGeluGrad && end.product == ProductKind::matmul &&
+                        end.operands(call.in)[0].shape() == call.out[0].shape();
   return gradient ? GemmEpilogue::gelu_grad : GemmEpilogue::other;
 }
 

@@ -1,7 +1,8 @@
 // Random graphs in f64: random ops, shapes, sharing and views, a loss, backward and an optimizer.
 // Eager and fused must agree within the rounding of another order of summation, and two fused runs
 // bit for bit. A draw in which a branch (ReLU, max, argmax) is decided by less than 1e-9 is skipped
-// and counted, since rounding may then decide it. SINTER_FUZZ_GRAPHS=N runs more (a soak).
+// and counted, since rounding may then decide it. SINTER_FUZZ_GRAPHS=N runs N others (a soak), from
+// SINTER_FUZZ_SEED on if it is given.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,10 +22,10 @@ struct Replica {
   std::vector<Tensor> parameters;
   std::unique_ptr<nn::Optimizer> optimizer;
 
-  Replica(const Program& p, uint64_t seed) : program(p) {
+  Replica(const Program& p, uint64_t seed, Device device) : program(p) {
     nn::NamedTensors named;
     for (size_t i = 0; i < p.parameter_shapes.size(); ++i) {
-      Tensor t = sample_tensor(p.parameter_shapes[i], seed + i, -0.8, 0.8);
+      Tensor t = sample_tensor(p.parameter_shapes[i], seed + i, -0.8, 0.8).to(device);
       t.set_requires_grad(true);
       t.autograd().name = cat("p", i);
       parameters.push_back(t);
@@ -62,25 +63,25 @@ std::vector<double> flat(const Tensors& tensors) {
   return out;
 }
 
-TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
-  const char* wanted = std::getenv("SINTER_FUZZ_GRAPHS");
-  const int graphs = wanted ? std::atoi(wanted) : test::kSanitized ? 400 : 2000;
-  const uint64_t base = wanted ? 1000000 : 0;
+void check_random_graphs(Device device, int most) {
+  const char *wanted = std::getenv("SINTER_FUZZ_GRAPHS"), *first = std::getenv("SINTER_FUZZ_SEED");
+  const int graphs = wanted ? std::atoi(wanted) : test::kSanitized ? most / 5 : most;
+  const uint64_t base = first ? std::strtoull(first, nullptr, 10) : wanted ? 1000000 : 0;
   int skipped = 0, fused_groups = 0;
   for (int g = 0; g < graphs; ++g) {
     const uint64_t seed = base + uint64_t(g);
     const Program program = make_program(seed);
-    Tensors in{sample_tensor(program.input_shape, seed * 3 + 1, -1, 1)};
+    Tensors in{sample_tensor(program.input_shape, seed * 3 + 1, -1, 1).to(device)};
     const int64_t rows = program.classes ? [&] {
       const NoGrad no_grad;
-      Replica shape_run(program, seed);
+      Replica shape_run(program, seed, device);
       Tensors values{in[0]};
       values.insert(values.end(), shape_run.parameters.begin(), shape_run.parameters.end());
       for (const auto& line : program.lines) values.push_back(run_line(line, values, nullptr));
       return values.back().size(0);
     }()
                                          : 1;
-    in.push_back(sample_labels(rows, std::max<int64_t>(program.classes, 1), seed));
+    in.push_back(sample_labels(rows, std::max<int64_t>(program.classes, 1), seed).to(device));
 
     const auto weights_after = [&](auto&& step, Replica& run,
                                    std::vector<std::vector<double>>& trace, double* margin) {
@@ -94,7 +95,7 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
     double margin = INFINITY;
     std::vector<std::vector<double>> eager, fused, again;
     capture::Graph recorded, rewritten;  // what to look at when the assertion fails
-    Replica eager_run(program, seed);
+    Replica eager_run(program, seed, device);
     weights_after(
         [&](const Tensors& x, double* m) { return eager_run(x, m); }, eager_run, eager, &margin);
     if (!(margin >= kMargin)) {
@@ -102,7 +103,7 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
       continue;
     }
     for (auto* trace : {&fused, &again}) {
-      Replica run(program, seed);
+      Replica run(program, seed, device);
       capture::Step step([&](const Tensors& x) { return run(x); },
           {.parameters = [&](const capture::ParameterVisitor& visit) {
             for (const Tensor& p : run.parameters) visit(p);
@@ -123,12 +124,14 @@ TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) {
           << capture::dump(recorded) << capture::dump(rewritten);
     }
   }
-  RecordProperty("skipped", skipped);
+  testing::Test::RecordProperty("skipped", skipped);
   std::printf("%d graphs, %d skipped for a branch margin below 1e-9, %d fused groups\n", graphs,
       skipped, fused_groups);
   EXPECT_LT(skipped, graphs / 4);
   EXPECT_GT(fused_groups, graphs) << "the graphs give the rules too little to do";
 }
+TEST(Fuzz, EagerEqualsFusedOnRandomGraphs) { check_random_graphs(kCpu, 2000); }
+TEST(FuzzSimt, EagerEqualsFusedOnRandomGraphs) { check_random_graphs(kSimt, 50); }
 
 }  // namespace
 }  // namespace sinter

@@ -6,6 +6,8 @@
 #include "capture/recording.h"
 #include "capture/rules.h"
 #include "ops/fused/product_chain.h"
+#include "nn/linear.h"
+#include "nn/sequential.h"
 #include "ops/ops.h"
 #include "tests/capture/step_util.h"
 #include "tests/test_util.h"
@@ -109,6 +111,80 @@ void check_convolution(Device device) {
 }
 TEST(ProductEnd, AResidualBlocksConvolution) { check_convolution(kCpu); }
 TEST(ProductEndSimt, AResidualBlocksConvolution) { check_convolution(kSimt); }
+
+// What is learnt beside a product: scale, offset and temperature of every shape that broadcasts to
+// the product, and a product that is broadcast itself. Forward, backward and update, as eager.
+void check_learnable(Device device) {
+  constexpr int64_t kRows = 5, kOuts = 8;
+  const Shape shapes[] = {{}, {1}, {1, 1}, {kOuts}, {1, kOuts}, {kRows, 1}, {kRows, kOuts}};
+  for (const int64_t outs : {kOuts, int64_t{1}}) {
+    for (Shape shape : shapes) {
+      for (int d = 0; d < shape.rank(); ++d) shape[d] = shape[d] == kOuts ? outs : shape[d];
+      for (const char* what : {"linear", "matmul", "one row"}) {
+        SCOPED_TRACE(cat(shape.str(), " beside ", what, " of ", outs, " columns"));
+        const bool one_row = std::string_view(what) == "one row";
+        Tensors results[2];
+        for (const bool captured : {false, true}) {
+          Tensors p{sample(shape, 1, device), sample(shape, 2, device), sample(shape, 3, device),
+              sample({outs, 6}, 4, device), sample({6, outs}, 5, device)};
+          nn::NamedTensors named;
+          for (Tensor& t : p) named.push_back({cat("p", named.size()), t.set_requires_grad(true)});
+          nn::Sgd optimizer(named, {.lr = 0.1});
+          const auto f = [&](const Tensors& in) {
+            optimizer.zero_grad();
+            const Tensor product = std::string_view(what) == "matmul"
+                                       ? matmul(in[0], p[4])
+                                       : linear(one_row ? slice(in[0], 0, 0, 1) : in[0], p[3]);
+            const Tensor y = tanh((product + 1.0) * p[0] + p[1]) / exp(p[2]);
+            backward(mean(y));
+            optimizer.step();
+            return Tensors{detach(y)};
+          };
+          Step step(f, {.parameters = [&](const auto& visit) {
+            for (const Tensor& t : p) visit(t);
+          }});
+          const Tensors in{sample({kRows, 6}, 6, device)};
+          for (int i = 0; i < 4; ++i) results[captured] = captured ? step(in) : f(in);
+          results[captured].insert(results[captured].end(), p.begin(), p.end());
+        }
+        for (size_t i = 0; i < results[0].size(); ++i) {
+          EXPECT_TRUE(test::close(results[1][i], results[0][i], {.of_largest = 1e-5}))
+              << "value " << i;
+        }
+      }
+    }
+  }
+}
+TEST(ProductEnd, LearnsNumbersRowsAndColumns) { check_learnable(kCpu); }
+TEST(ProductEndSimt, LearnsNumbersRowsAndColumns) { check_learnable(kSimt); }
+
+TEST(CasesSimt, NumberAfterProduct) {
+  const Tensor w = Tensor::ones({3, 4}, DType::f32, kSimt);
+  Step step([&](const Tensors& in) { return Tensors{linear(in[0], w) + 1.0}; });
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(sum(step({Tensor::ones({2, 4}, DType::f32, kSimt)})[0]).item(), 30);
+}
+
+// The module of docs/GUIDE.md ("Your own module"), as it stands there.
+struct Residual : nn::Module {
+  explicit Residual(int64_t width) {
+    fc = add("fc", std::make_shared<nn::Linear>(width, width));
+    add_parameter("scale", Tensor::full({}, 0.5));
+  }
+  Tensor forward(const Tensor& x) override { return x + relu((*fc)(x)) * tensor(0); }
+  std::string describe() const override { return "Residual"; }
+  std::shared_ptr<nn::Linear> fc;
+};
+TEST(CasesSimt, GuideModuleOnADevice) {
+  nn::Sequential model{nn::Linear(16, 8), Residual(8), nn::Linear(8, 10)};
+  model.to(kSimt);
+  nn::Adam optimizer(model.named_parameters(), {.lr = 0.001});
+  Trainer trainer(model, optimizer);
+  for (uint64_t i = 0; i < 5; ++i) {
+    ASSERT_NO_THROW(trainer.step(
+        {Tensor::ones({4, 16}, DType::f32, kSimt), sample_labels(4, 10, i).to(kSimt)}));
+  }
+}
 
 // A rule that is off is not another one's.
 TEST(ProductEnd, ANamedEndIsItsRulesAlone) {

@@ -25,6 +25,8 @@ class Draw {
 
 // Ops of programs for any number of rows, in place of those that make rows of columns.
 constexpr int kRowOfItself = 26, kColumnOfItself = 27;
+// A number beside a tensor, and one that the step makes of it itself.
+constexpr int kPlusNumber = 28, kTimesItsMean = 29, kOps = 30;
 
 // A program over values numbered from 0 (input, then parameters, then results), so that it can run
 // again and again.
@@ -80,6 +82,8 @@ inline Tensor run_line(const Program::Line& l, const Tensors& v, double* margin)
     case 24: return mul(gelu_tanh(a), v[l.b]);
     case kRowOfItself: return sub(a, slice(a, 0, 0, std::min<int64_t>(1, a.size(0))));
     case kColumnOfItself: return mul(a, slice(a, 1, 0, 1));
+    case kPlusNumber: return a + l.number;
+    case kTimesItsMean: return mul(a, sigmoid(scale(mean(a), l.number)));
     default: return sinter::exp(scale(sinter::tanh(a), 0.5));
   }
 }
@@ -106,17 +110,21 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
     const auto [a, shape] =
         pool[d.chance(65) ? pool.size() - 1 : size_t(d.below(int64_t(pool.size())))];
     Program::Line line{
-        .op = int(d.below(26)), .a = a, .b = -1, .c = -1, .number = d.real(-1.5, 1.5), .dims = {}};
+        .op = int(d.below(kOps)), .a = a, .b = -1, .c = -1, .number = d.real(-1.5, 1.5), .dims = {}};
     if (rows > 0 && (line.op == 17 || line.op == 19))
       line.op = d.chance(50) ? kRowOfItself : kColumnOfItself;
     Shape out = shape;
     const auto partner =
-        [&]() {  // a value of the same shape, or a row of parameters that broadcasts
+        [&]() {  // a value of the same shape, or parameters that broadcast to it in any way
           std::vector<int> same;
           for (const auto& [value, s] : pool) {
             if (s == shape) same.push_back(value);
           }
-          if (d.chance(30)) return parameter({shape[1]});
+          if (d.chance(40)) {
+            const Shape kinds[] = {
+                {shape[1]}, {}, {1}, {1, 1}, {1, shape[1]}, {shape[0], 1}};  // but of any rows
+            return parameter(kinds[d.below(rows > 0 ? 5 : 6)]);
+          }
           return same[size_t(d.below(int64_t(same.size())))];
         };
     switch (line.op) {

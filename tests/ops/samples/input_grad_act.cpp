@@ -16,7 +16,11 @@ std::vector<Sample> input_grad_act_samples() {
   Sample bad_saved = make(4, 5, 6, Act::relu, "saved of another shape");
   bad_saved.in[2] = sample_tensor({5, 6}, 3);
   bad_saved.bad = true;
-  std::vector<Sample> all{make(17, 77, 333, Act::relu, "odd"),
+  Sample row = make(17, 33, 40, Act::relu, "saved of one row"),
+         number = make(17, 33, 41, Act::gelu_tanh, "saved is a number");
+  row.in[2] = sample_tensor({40}, 3);
+  number.in[2] = sample_tensor({}, 3);
+  std::vector<Sample> all{row, number, make(17, 77, 333, Act::relu, "odd"),
       make(97, 333, 77, Act::relu, "ragged"), make(1, 10, 130, Act::relu, "one row"),
       make(0, 7, 5, Act::relu, "empty batch"), make(64, 128, 256, Act::relu, "whole tiles"),
       make(17, 33, 40, Act::none, "no activation"), bad_saved,
