@@ -3,8 +3,8 @@
 # runs the program in consumer/ with nothing but find_package(sinter) and that copy. The program has
 # a core/error.h of its own. No toolkit may be asked for, CUDA or not: who links with the package
 # finds all that it names here. The programs that stand in README.md and docs/GUIDE.md are built and
-# run, too; README's must end with the same bytes where it was stopped between. The installed
-# programs are run.
+# run, too; README's by a project that has nothing but its two lines of CMake, and it must end with
+# the same bytes where it was stopped between. The installed programs are run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 cmake=$2 generator=$3 compiler=$4
@@ -14,13 +14,19 @@ rm -rf "$work"
 documents=$(find "$work/prefix" -path '*/docs/GUIDE.md' -printf '%h/..\n')
 [[ -e $documents/README.md && -e $documents/docs/GLOSSARY.md ]] ||
   { echo "no documents are installed"; exit 1; }
-program_in() { sed -n '/^```cpp$/,/^```$/{/^```/!p}' "$documents/$1"; }
-program_in README.md >"$work/readme.cpp"
-program_in docs/GUIDE.md >"$work/guide.cpp"
-env -u CXXFLAGS -u LDFLAGS "$cmake" -S "$here/consumer" -B "$work/build" -G "$generator" \
-  -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" \
-  -DREADME="$work/readme.cpp" -DGUIDE="$work/guide.cpp"
-"$cmake" --build "$work/build"
+lines_of() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/!p}" "$documents/$2"; }
+lines_of cpp docs/GUIDE.md >"$work/guide.cpp"
+mkdir "$work/two_lines"
+lines_of cpp README.md >"$work/two_lines/app.cpp"
+printf 'project(app)\nadd_executable(app app.cpp)\n' >"$work/two_lines/CMakeLists.txt"
+lines_of cmake README.md >>"$work/two_lines/CMakeLists.txt"
+build_project() {  # build_project SOURCE BUILD OPTION...
+  env -u CXXFLAGS -u LDFLAGS "$cmake" -S "$1" -B "$2" -G "$generator" \
+    -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" "${@:3}"
+  "$cmake" --build "$2"
+}
+build_project "$here/consumer" "$work/build" -DGUIDE="$work/guide.cpp"
+build_project "$work/two_lines" "$work/build/two_lines"
 if grep -rIl "$build\|$(dirname "$(dirname "$here")")" "$work/prefix/lib/cmake"; then
   echo "the files above name folders of the build machine"
   exit 1
@@ -45,7 +51,7 @@ fi
 "$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)
 "$work/build/guide"
 mkdir "$work/straight" "$work/stopped"
-(cd "$work/straight" && "$work/build/readme" 3)
-(cd "$work/stopped" && "$work/build/readme" 1 && "$work/build/readme" 3)
+(cd "$work/straight" && "$work/build/two_lines/app" 3)
+(cd "$work/stopped" && "$work/build/two_lines/app" 1 && "$work/build/two_lines/app" 3)
 grep -q '^CPU fused' "$work/straight/profile.txt" || { echo "no profile"; exit 1; }
 cmp "$work"/{straight,stopped}/digits.safetensors
