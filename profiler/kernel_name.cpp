@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "core/classic.h"
+#include "core/error.h"
 
 namespace sinter::profiler {
 namespace {
@@ -285,15 +286,24 @@ std::string KernelName::text() const {
     width = std::max(width, std::min<size_t>(part.text.size(), 32));
   std::string out = maker + "\n";
   for (const NamePart& part : parts)
-    out += fmt::format(
-        "  {:<{}}  {}\n", part.text, width, part.meaning.empty() ? "unknown" : part.meaning);
+    out += fmt::format("  {:<{}}  {}\n", escaped(part.text), width,
+        part.meaning.empty() ? "unknown" : part.meaning);
   return out + "read by: " + source + "\n";
 }
 
+// std::regex calls itself for each character that it tries, so it gets no more than this many, in
+// which each token fits; a longer text than kLongest is no name.
+constexpr size_t kLongestToken = 500, kLongest = 20'000;
+
 std::optional<KernelName> read_kernel_name(std::string_view name) {
+  if (name.size() > kLongest) return {};
   const std::string core(core_of(name));
-  const auto at_start = [](const std::string& text, const char* pattern) {
-    return std::regex_search(text, std::regex(pattern), std::regex_constants::match_continuous);
+  const auto end_from = [&core](size_t at) {
+    return core.begin() + std::ptrdiff_t(std::min(at + kLongestToken, core.size()));
+  };
+  const auto at_start = [&end_from](const std::string& text, const char* pattern) {
+    return std::regex_search(
+        text.begin(), end_from(0), std::regex(pattern), std::regex_constants::match_continuous);
   };
   const Maker* maker =
       std::ranges::find_if(kMakers, [&](const Maker& one) { return at_start(core, one.begin); });
@@ -307,7 +317,7 @@ std::optional<KernelName> read_kernel_name(std::string_view name) {
     }
     std::smatch match;
     const auto found = std::ranges::find_if(rules(), [&](const Rule& rule) {
-      return std::regex_search(core.begin() + std::ptrdiff_t(at), core.end(), match, rule.pattern,
+      return std::regex_search(core.begin() + std::ptrdiff_t(at), end_from(at), match, rule.pattern,
                  std::regex_constants::match_continuous) &&
              match.length() > 0;
     });

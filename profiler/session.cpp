@@ -48,8 +48,8 @@ Session::Session(Options options) : options_(std::move(options)) {
   detail::g_dropped.store(0, std::memory_order_relaxed);
   epoch_ = ++g_last_epoch;
   detail::g_epoch.store(epoch_, std::memory_order_release);
-  describe();
   try {
+    describe();
     try {
       allocator_ = &allocator(options_.device);
     } catch (const Error&) {

@@ -14,6 +14,10 @@
 //   A kernel has the `correlation` of the runtime's call that launched it, and the op around that
 //   call is the kernel's; where the call is not in the trace, the op has the kernel's "External
 //   id". The kernels of a CUDA graph share one call: they have rows of their own, by their names.
+//
+//   Public traces have events whose times cannot be, such as a length of -1 us. They are left out
+//   and counted, and so are those that overlap others of their thread without one holding the
+//   other, which then count twice. Of more than kMostFaults of all, no time can be trusted.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -30,7 +34,10 @@ namespace {
 
 using TraceJson = nlohmann::json;
 
-constexpr double kMostUs = 4e15;            // of a time: as ns it and the sum of two fit an int64_t
+// Of a time, and of a length: as ns each fits an int64_t, and so does their sum.
+constexpr double kMostUs = 4e15, kLongestUs = 1e12;
+constexpr int64_t kRoundingNs = 2000;       // two times in whole us
+constexpr double kMostFaults = 0.01;        // of all events
 constexpr size_t kMostSamples = 4'000'000;  // rows x steps: 32 MB
 constexpr std::string_view kStepMark = "ProfilerStep#";
 
@@ -64,6 +71,28 @@ struct Event {
   int64_t ns() const { return t1 - t0; }
   bool on_host() const { return kind != EventKind::kernel && kind != EventKind::copy; }
 };
+
+// The sum, or the largest number: a file of hostile times has sums that no int64_t holds.
+void add_to(int64_t& sum, int64_t ns) {
+  if (__builtin_add_overflow(sum, ns, &sum)) sum = ns > 0 ? INT64_MAX : INT64_MIN;
+}
+
+// NaN and infinities, which Python writes and JSON does not have, as null.
+std::string without_nan(std::string_view text) {
+  std::string out;
+  bool quoted = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const std::string_view rest = text.substr(at);
+    size_t skipped = 0;
+    for (const std::string_view word : {"NaN", "Infinity", "-Infinity"}) {
+      if (!quoted && rest.starts_with(word)) skipped = word.size();
+    }
+    quoted ^= rest[0] == '"';
+    out += skipped > 0 ? "null" : rest.substr(0, quoted && rest[0] == '\\' ? 2 : 1);
+    at += skipped > 0 ? skipped - 1 : quoted && rest[0] == '\\';
+  }
+  return out;
+}
 
 std::string text_at(const TraceJson& object, const char* key) {
   const auto found = object.find(key);
@@ -129,10 +158,11 @@ class TraceReader {
       refuse("traceEvents is not a list of objects");
     Profile out;
     out.steps = find_steps(out.notes);
+    note_faults(out, left_out_, "left out", cat("their times cannot be; ", first_));
     if (rows_.size() * out.steps.size() > kMostSamples)
       refuse(cat("too large: ", rows_.size(), " rows in ", out.steps.size(), " steps"));
     for (Row& row : rows_) row.samples.resize(out.steps.size());
-    nest();
+    note_faults(out, nest(), "overlap others of their thread", "that time counts twice");
     count(out);
     std::erase_if(rows_, [](const Row& row) { return row.calls == 0 && row.launches == 0; });
     for (Row& row : rows_) {
@@ -157,19 +187,14 @@ class TraceReader {
     const auto kind = std::ranges::find(kEventKinds, cat_of, &NamedKind::name);
     if (text_at(json, "ph") != "X" || kind == std::end(kEventKinds)) return;
     if (name.starts_with("profiler::")) return;  // its own marks, which key_averages() drops too
-    const auto time_at = [&](const char* key, double least) {
-      const auto where = [&] { return cat("traceEvents[", taken_, "], ", name, ": ", key); };
-      const auto found = json.find(key);
-      if (found == json.end()) refuse(where() + " is missing");
-      if (!found->is_number())
-        refuse(cat(where(), " is ", found->type_name(), ", wanted a number of us"));
-      const auto us = found->get<double>();
-      if (us < least) refuse(cat(where(), " is ", us, ", wanted ", least, " or more"));
-      if (us > kMostUs) refuse(cat(where(), " is ", us, ", wanted ", kMostUs, " at most"));
-      return int64_t(std::llround(us * 1e3));
-    };
-    Event e{.kind = kind->kind, .t0 = time_at("ts", -kMostUs)};
-    e.t1 = e.t0 + time_at("dur", 0);
+    Event e{.kind = kind->kind};
+    std::string fault = time_at(json, "ts", -kMostUs, kMostUs, e.t0);
+    if (fault.empty()) fault = time_at(json, "dur", 0, kLongestUs, e.t1);
+    if (!fault.empty()) {
+      if (left_out_++ == 0) first_ = cat("traceEvents[", taken_, "], ", name, ": ", fault);
+      return;
+    }
+    e.t1 += e.t0;
     if (e.kind == EventKind::annotation && name.starts_with(kStepMark)) {
       StepSample step{.number = int64_t(steps_.size()), .t0 = e.t0, .t1 = e.t1};
       parse_all(std::string_view(name).substr(kStepMark.size()), step.number);
@@ -191,6 +216,27 @@ class TraceReader {
     events_.push_back(e);
   }
 
+  // What is wrong with the time, or "" and the time in `ns`.
+  static std::string time_at(
+      const TraceJson& json, const char* key, double least, double most, int64_t& ns) {
+    const auto found = json.find(key);
+    if (found == json.end()) return cat(key, " is missing");
+    if (!found->is_number()) return cat(key, " is ", found->type_name(), ", wanted a number of us");
+    const auto us = found->get<double>();
+    if (us < least) return cat(key, " is ", us, ", wanted ", least, " or more");
+    if (us > most) return cat(key, " is ", us, ", wanted ", most, " at most");
+    ns = std::llround(us * 1e3);
+    return "";
+  }
+
+  void note_faults(Profile& out, int64_t faults, const char* what, const std::string& why) const {
+    if (faults == 0) return;
+    const auto all = int64_t(events_.size() + steps_.size()) + left_out_;
+    const std::string text = cat(grouped(faults), " of ", count_of(all, "event"), " ", what);
+    out.notes.push_back(cat(text, ": ", why));
+    if (double(faults) > kMostFaults * double(all)) out.incomplete.push_back(text);
+  }
+
   int row_of(ScopeKind kind, const std::string& name, const std::string& shapes) {
     const auto [found, is_new] = row_index_.try_emplace({kind, name, shapes}, int(rows_.size()));
     if (is_new) rows_.push_back({.name = name, .shapes = shapes, .kind = kind});
@@ -204,7 +250,9 @@ class TraceReader {
       begin = std::min(begin, e.t0);
       end = std::max(end, e.t1);
     }
-    if (begin > end) refuse("it has no ops: no event of cat cpu_op or kernel");
+    if (begin > end)
+      refuse("it has no ops: no event of cat cpu_op or kernel" +
+             (left_out_ > 0 ? cat("; ", left_out_, " left out: ", first_) : ""));
     if (steps_.empty()) {
       notes.push_back("no ProfilerStep is marked: the whole trace counts as one step");
       return {{.t0 = begin, .t1 = end}};
@@ -213,8 +261,9 @@ class TraceReader {
     return steps_;
   }
 
-  // Self times and the op around each event, see the note.
-  void nest() {
+  // Self times and the op around each event, see the note. Returns how many overlap.
+  int64_t nest() {
+    int64_t overlaps = 0;
     std::vector<std::vector<int>> of_thread(threads_.size());
     for (size_t i = 0; i < events_.size(); ++i) {
       if (events_[i].on_host()) of_thread[events_[i].thread].push_back(int(i));
@@ -225,17 +274,23 @@ class TraceReader {
       std::vector<int> open;
       for (const int i : order) {
         Event& e = events_[i];
-        while (!open.empty() && (events_[open.back()].t1 <= e.t0 || events_[open.back()].t1 < e.t1))
+        bool overlaps_one = false;
+        while (!open.empty() && events_[open.back()].t1 < std::max(e.t1, e.t0 + 1)) {
+          const int64_t end = events_[open.back()].t1;
+          overlaps_one |= std::min(end - e.t0, e.t1 - end) > kRoundingNs;
           open.pop_back();
+        }
+        overlaps += overlaps_one;
         e.self_ns = e.ns();
         if (!open.empty()) {
-          events_[open.back()].self_ns -= e.ns();
+          add_to(events_[open.back()].self_ns, -e.ns());
           e.op = events_[open.back()].op;
         }
         if (e.kind == EventKind::op) e.op = i;
         open.push_back(i);
       }
     }
+    return overlaps;
   }
 
   // Of what a step holds; the rest is left out, and said.
@@ -258,8 +313,8 @@ class TraceReader {
       Row& row = rows_[e.row];
       ++row.calls;
       const int64_t self_ns = std::max<int64_t>(e.self_ns, 0);
-      row.self_ns += self_ns;
-      if (!on_card_) row.samples[step] += self_ns;
+      add_to(row.self_ns, self_ns);
+      if (!on_card_) add_to(row.samples[step], self_ns);
     }
     for (const Event& e : events_) {
       if (e.on_host()) continue;
@@ -275,8 +330,8 @@ class TraceReader {
       const bool is_kernel = e.kind == EventKind::kernel;
       row.calls += !of_op;
       row.launches += is_kernel;
-      row.device_ns += e.ns();
-      row.samples[step] += e.ns();
+      add_to(row.device_ns, e.ns());
+      add_to(row.samples[step], e.ns());
       out.steps[step].launches += is_kernel;
       out.steps[step].copies += !is_kernel;
     }
@@ -287,6 +342,8 @@ class TraceReader {
   std::string file_;
   bool in_events_ = false, is_trace_ = false;
   size_t taken_ = 0;  // objects of traceEvents so far
+  int64_t left_out_ = 0;
+  std::string first_;  // of those left out, and why
   bool on_card_ = false;
   std::vector<Event> events_;
   std::vector<StepSample> steps_;
@@ -304,6 +361,8 @@ Profile read_profile_or_trace(const std::string& text, const std::string& file) 
     root = TraceJson::parse(text, [&reader](int depth, TraceJson::parse_event_t what,
                                       TraceJson& json) { return reader.take(depth, what, json); });
   } catch (const TraceJson::parse_error& e) {
+    if (const std::string other = without_nan(text); reader.is_trace() && other != text)
+      return read_profile_or_trace(other, file);
     if (reader.is_trace() && e.byte > text.size())
       reader.refuse(cat("it is cut off: its JSON ends at byte ", text.size()));
     if (reader.is_trace()) reader.refuse(cat("its JSON is broken at byte ", e.byte));

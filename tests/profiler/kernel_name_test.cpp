@@ -48,6 +48,26 @@ TEST(KernelNames, WhatNoRowKnowsIsUnknown) {
   EXPECT_EQ(read->parts.back().text, "tn");
 }
 
+// std::regex calls itself for each character: a long text must not take the stack.
+TEST(KernelNames, ALongTextIsReadOrNot) {
+  for (const char* begin :
+      {"ampere_", "at::", "cutlass::Kernel2<", "nvjet_", "triton_", "cub::DeviceScan", "a_", ""}) {
+    for (const char* part : {"a", "a_", "_", "9x", "::", "<", "\xff", "gemm_"}) {
+      for (const size_t size : {400, 600, 19'000, 60'000}) {
+        std::string name = begin;
+        while (name.size() < size) name += part;
+        const auto read = read_kernel_name(name);
+        EXPECT_TRUE(!read || size < 60'000) << begin << part;
+      }
+    }
+  }
+  // What stands behind a long part is read as ever.
+  const auto read = read_kernel_name("ampere_sgemm_" + std::string(5'000, 'q') + "_128x64_tn");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->parts.back().meaning, "A t, B n: n lies by columns, t by rows");
+  test::expect_facts(read_kernel_name("at::\x1b[31m")->text(), {"\\x1b[31m"});
+}
+
 // Any text ends: each step takes at least a character.
 TEST(KernelNames, AnyTextIsReadOrNot) {
   for (const char* begin :

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -94,6 +95,23 @@ TEST(Session, SecondOneIsAnErrorUntilTheFirstIsOver) {
     EXPECT_NE(test::message_of([&] { first.step(); }), "");
   }
   Session second({});
+}
+
+// Whatever goes wrong in its construction: the next one begins.
+TEST(Session, OneThatCannotBeginIsOver) {
+  const auto expect_next = [] {
+    Session next({.schedule = {.wait = 0, .warmup = 0, .active = 1}});
+    next.step();
+    EXPECT_EQ(next.finish().steps.size(), 1u);
+  };
+  for (const Device device : {Device{Device::Type::cuda, 99}, Device{Device::Type::cuda, 0}}) {
+    const std::string refusal = test::message_of([&] { Session session({.device = device}); });
+    EXPECT_TRUE(device.index == 0 || !refusal.empty());
+    expect_next();
+  }
+  const size_t too_many = std::numeric_limits<size_t>::max() / 2;
+  EXPECT_ANY_THROW(Session session({.schedule = {}, .records_per_thread = too_many}));
+  expect_next();
 }
 
 TEST(Session, EarlyExitAndException) {

@@ -245,14 +245,13 @@ TEST(TorchTrace, DamageIsNamed) {
                    R"("name": "aten::mm", )" +
                    times + "}]}");
   };
+  const std::string no_ops =
+      "trace: not one that can be read: F; it has no ops: no event of cat cpu_op or kernel; "
+      "1 left out: traceEvents[1], aten::mm: ";
   EXPECT_EQ(event(R"("ts": 1, "dur": 2)"), "");
-  EXPECT_EQ(event(R"("ts": 1)"),
-      "trace: not one that can be read: F; traceEvents[1], aten::mm: dur is missing");
-  EXPECT_EQ(event(R"("ts": "1", "dur": 2)"),
-      "trace: not one that can be read: F; traceEvents[1], aten::mm: ts is string, wanted a number "
-      "of us");
-  EXPECT_EQ(event(R"("ts": 1, "dur": -2)"),
-      "trace: not one that can be read: F; traceEvents[1], aten::mm: dur is -2, wanted 0 or more");
+  EXPECT_EQ(event(R"("ts": 1)"), no_ops + "dur is missing");
+  EXPECT_EQ(event(R"("ts": "1", "dur": 2)"), no_ops + "ts is string, wanted a number of us");
+  EXPECT_EQ(event(R"("ts": 1, "dur": -2)"), no_ops + "dur is -2, wanted 0 or more");
   test::expect_facts(event(R"("ts": 1e300, "dur": 2)"), {"ts is 1e+300"});
   test::expect_facts(event(R"("ts": 1e999, "dur": 2)"), {"not one that can be read"});
   test::expect_facts(refusal(R"({"traceEvents": []})"), {"it has no ops"});
@@ -261,6 +260,53 @@ TEST(TorchTrace, DamageIsNamed) {
   test::expect_facts(refusal(cuda_trace().substr(0, 900)), {"cut off"});
   for (const char* neither : {"", "{", "[]", "3", "{\"a\": []}", "\x1f\x8b"})
     test::expect_facts(refusal(neither), {"neither a profile nor a trace: F"});
+}
+
+// `times` of each event, in one step.
+Profile of_times(const std::vector<std::string>& times) {
+  std::string events;
+  for (const std::string& one : times)
+    events += (events.empty() ? "" : ",") +
+              (R"({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 1, )" + one + "}");
+  return read_profile_or_trace(R"({"traceEvents": [)" + events + "]}", "F");
+}
+
+TEST(TorchTrace, WhatCannotBeIsLeftOutCountedAndTold) {
+  std::vector<std::string> times(300, R"("ts": 10, "dur": 1)");
+  const Profile good = of_times(times);
+  EXPECT_TRUE(good.incomplete.empty());
+  for (size_t odd = 1; odd <= 6; ++odd) {
+    times[odd] = R"("ts": 10, "dur": -1)";
+    const Profile p = of_times(times);
+    EXPECT_EQ(p.rows[0].calls, int64_t(times.size() - odd));
+    test::expect_facts(p.notes.back(),
+        {cat(odd,
+            " of 300 events left out: their times cannot be; traceEvents[1], aten::mm: dur "
+            "is -1, wanted 0 or more")});
+    // More than one in a hundred: no factor, even where the caller knows that both did the same.
+    EXPECT_EQ(p.incomplete.size(), odd > 3);
+    EXPECT_EQ(diff(good, p, {.same_work = true}).find("INCOMPLETE") != std::string::npos, odd > 3);
+  }
+}
+
+// A thread does one thing at a time. Whole us may be two off.
+TEST(TorchTrace, EventsThatOverlapAreTold) {
+  EXPECT_EQ(of_times({R"("ts": 0, "dur": 10)", R"("ts": 2, "dur": 8)"}).notes.size(), 1u);
+  EXPECT_EQ(of_times({R"("ts": 0, "dur": 10)", R"("ts": 5, "dur": 7)"}).notes.size(), 1u);
+  const Profile p = of_times({R"("ts": 0, "dur": 10)", R"("ts": 5, "dur": 9)"});
+  ASSERT_EQ(p.notes.size(), 2u);
+  EXPECT_EQ(p.notes[1], "1 of 2 events overlap others of their thread: that time counts twice");
+  EXPECT_EQ(p.incomplete.size(), 1u);
+}
+
+TEST(TorchTrace, SumsOfHugeTimesStayNumbers) {
+  const Profile p = of_times(std::vector<std::string>(20'000, R"("ts": 0, "dur": 1e12)"));
+  EXPECT_GE(p.rows[0].self_ns, 0);
+  EXPECT_NE(diff(p, p), "");
+  std::vector<std::string> crossing;
+  for (int i = 0; i < 20'000; ++i) crossing.push_back(cat(R"("ts": )", 3 * i, R"(, "dur": 9e11)"));
+  const Profile q = of_times(crossing);
+  EXPECT_GE(q.rows[0].self_ns, 0);
 }
 
 // A byte changed anywhere, and an end cut off anywhere: a profile or an Error.
