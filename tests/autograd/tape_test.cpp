@@ -346,6 +346,24 @@ TEST(Anomaly, NamesTheFirstNan) {
   clear_tape();
 }
 
+// y = 4 x, whose gradient at one element is changed on its way to x. The weights of gradcheck's sum
+// are 0.5 to 1.5, so that every derivative is 2 to 6.
+GradcheckResult check_with(const std::function<double(double)>& change, int64_t at) {
+  const auto f = [&](const Tensors& in) {
+    const Tensor hidden = scale(in[1], 4);
+    if (hidden.requires_grad()) {
+      register_hook(hidden, [&](const Tensor& g) {
+        const Tensor changed = copy(g);
+        changed.data<double>()[at] = change(g.data<double>()[at]);
+        return changed;
+      });
+    }
+    return Tensors{scale(in[0], 3), hidden};
+  };
+  return gradcheck(f, {sample_tensor({2}, 2).set_requires_grad(true),
+                          sample_tensor({3, 2}, 1).set_requires_grad(true)});
+}
+
 TEST(Gradcheck, FindsAWrongDerivative) {
   Tensor x = sample_tensor({3, 2}, 1).set_requires_grad(true);
   EXPECT_TRUE(
@@ -354,6 +372,63 @@ TEST(Gradcheck, FindsAWrongDerivative) {
       gradcheck([](const Tensors& in) { return Tensors{mul(in[0], detach(in[0]))}; }, {x});
   EXPECT_FALSE(wrong.ok);
   test::expect_facts(wrong.message, {"input 0 element"});
+}
+
+// By 1e-6 of it, at any element of any input; what all tests of derivatives rest on.
+TEST(Gradcheck, FindsASmallErrorOfOneElement) {
+  for (int64_t at = 0; at < 6; ++at) {
+    SCOPED_TRACE(at);
+    for (const double error : {1e-5, -1e-5, 2e-6, -2e-6}) {
+      const GradcheckResult wrong = check_with([&](double g) { return g * (1 + error); }, at);
+      EXPECT_FALSE(wrong.ok) << error;
+      EXPECT_NEAR(wrong.worst, std::abs(error), 1e-8);
+      test::expect_facts(wrong.message, {cat("input 1 element ", at, ": backward gives ")});
+    }
+    for (const double error : {5e-7, -5e-7, 0.0}) {
+      const GradcheckResult right = check_with([&](double g) { return g * (1 + error); }, at);
+      EXPECT_TRUE(right.ok) << right.message;
+      EXPECT_EQ(right.message, "");
+    }
+    for (const double bad : {double(NAN), double(INFINITY), -double(INFINITY)}) {
+      const GradcheckResult wrong = check_with([&](double) { return bad; }, at);
+      EXPECT_FALSE(wrong.ok) << bad;
+      test::expect_facts(wrong.message, {cat("input 1 element ", at, ": backward gives ", bad)});
+    }
+  }
+}
+
+// A derivative below 1 may err by 1e-6 in all; one that is missing counts as 0.
+TEST(Gradcheck, FindsASmallErrorOfASmallDerivative) {
+  const auto check = [](double error) {
+    const auto f = [=](const Tensors& in) {
+      const Tensor small = scale(in[0], 1e-3);
+      if (small.requires_grad())
+        register_hook(in[0], [=](const Tensor& g) { return g + error; });
+      return Tensors{small};
+    };
+    return gradcheck(f, {sample_tensor({3}, 1).set_requires_grad(true)});
+  };
+  EXPECT_TRUE(check(5e-7).ok);
+  EXPECT_FALSE(check(2e-6).ok);
+  const auto lost = gradcheck([](const Tensors& in) { return Tensors{scale(detach(in[0]), 2)+ in[1]}; },
+      {sample_tensor({3}, 1).set_requires_grad(true),
+          sample_tensor({3}, 2).set_requires_grad(true)});
+  EXPECT_FALSE(lost.ok);
+  test::expect_facts(lost.message, {"input 0 element ", "backward gives 0,"});
+}
+
+// Each output has weights of its own, and no two elements the same: the gradient of the plain sum
+// of a softmax is 0, whatever the backward of what is before it.
+TEST(Gradcheck, WeighsEveryElementOfEveryOutput) {
+  for (const size_t wrong : {0, 1}) {
+    const auto f = [=](const Tensors& in) {
+      Tensors hidden{scale(in[0], 2), scale(in[0], 3)};
+      if (in[0].requires_grad() && hidden[wrong].requires_grad())
+        register_hook(hidden[wrong], [](const Tensor& g) { return scale(g, 1.01); });
+      return Tensors{softmax(hidden[0]), softmax(hidden[1])};
+    };
+    EXPECT_FALSE(gradcheck(f, {sample_tensor({2, 3}, 1).set_requires_grad(true)}).ok) << wrong;
+  }
 }
 
 }  // namespace

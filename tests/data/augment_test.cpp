@@ -1,5 +1,7 @@
 #include "data/augment.h"
 
+#include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "data/batches.h"
@@ -84,6 +86,89 @@ TEST(Augment, MovesTurnsAndScalesWithinItsBounds) {
   EXPECT_NEAR(right, 2, 0.1);
   EXPECT_NEAR(smallest, 0.7 * 0.7, 0.1);
   EXPECT_NEAR(largest, 1.3 * 1.3, 0.1);
+}
+
+// A smooth image, whose value at any place is known.
+double hills(double x, double y) {
+  return 120 + 60 * std::sin(x / 4 + 1) * std::cos(y / 5) + 40 * std::sin(y / 3);
+}
+Bytes hilly() {
+  Bytes image(size_t(kSize.pixels()));
+  for (size_t i = 0; i < image.size(); ++i)
+    image[i] = uint8_t(std::lround(hills(double(i % 20), double(i / 20))));
+  return image;
+}
+// A square as above, 9 pixels above the middle: where it is says how it was turned, clockwise as
+// rows count downwards.
+Bytes square_above() {
+  Bytes image(size_t(kSize.pixels()));
+  for (int64_t y = 4; y < 8; ++y)
+    for (int64_t x = 8; x < 12; ++x) image[size_t(y * kSize.width + x)] = 200;
+  return image;
+}
+
+// Every turn is about the middle of the image and by an angle up to the one asked for; the whole
+// image follows it: the angle is that of the square, the rest a plain loop.
+TEST(Augment, TurnsTheWholeImageByAnAngleWithinItsBound) {
+  constexpr double kX = 9.5, kY = 14.5, kRadius = 9, kDegree = std::numbers::pi / 180;
+  double least = 0, most = 0, mean = 0;
+  constexpr int kDraws = 300;
+  for (int64_t index = 0; index < kDraws; ++index) {
+    const Mass at = mass_of(augmented({.rotate = 40}, square_above(), index));
+    const double angle = std::atan2(at.x - kX, kY - at.y);
+    EXPECT_NEAR(std::hypot(at.x - kX, at.y - kY), kRadius, 0.1);
+    least = std::min(least, angle / kDegree);
+    most = std::max(most, angle / kDegree);
+    mean += angle / kDegree / kDraws;
+    const Bytes turned = augmented({.rotate = 40}, hilly(), index);
+    const double c = std::cos(angle), s = std::sin(angle);
+    int seen = 0;
+    for (size_t i = 0; i < turned.size(); ++i) {
+      const double rx = double(i % 20) - kX, ry = double(i / 20) - kY;
+      const double x = kX + c * rx + s * ry, y = kY - s * rx + c * ry;
+      if (x < 0 || y < 0 || x > 19 || y > 29) continue;
+      // Rounding to bytes, twice; bilinear between pixels, up to 1/8 of the second derivatives of
+      // 60/16 + 60/25 + 40/9; the angle, of a square on pixels: 0.01 of 14 pixels of 15 + 12 + 13.
+      ASSERT_NEAR(turned[i], hills(x, y), 1 + 1.4 + 5.6) << "pixel " << i << ", index " << index;
+      ++seen;
+    }
+    EXPECT_GT(seen, 300);
+  }
+  EXPECT_NEAR(least, -40, 1);
+  EXPECT_NEAR(most, 40, 1);
+  // Of 300 uniform draws: 4 standard deviations of 80 / sqrt(12 * 300).
+  EXPECT_NEAR(mean, 0, 5.4);
+}
+
+// Each way has its own draw, and both all of the range.
+TEST(Augment, ShiftsEachWayByItself) {
+  const Mass before = mass_of(square());
+  double left = 0, right = 0, up = 0, down = 0, together = 0;
+  constexpr int kDraws = 300;
+  for (int64_t index = 0; index < kDraws; ++index) {
+    const Mass at = mass_of(augmented({.shift = 3}, square(), index));
+    const double dx = at.x - before.x, dy = at.y - before.y;
+    left = std::min(left, dx);
+    right = std::max(right, dx);
+    up = std::min(up, dy);
+    down = std::max(down, dy);
+    together += dx * dy / kDraws;
+  }
+  for (const double end : {left, up}) EXPECT_NEAR(end, -3, 0.1);
+  for (const double end : {right, down}) EXPECT_NEAR(end, 3, 0.1);
+  // The covariance of draws apart is 0, of equal ones 9 / 3; a draw of 300 has 3 / sqrt(300).
+  EXPECT_NEAR(together, 0, 4 * 3 / std::sqrt(double(kDraws)));
+}
+
+// Ink of a scaled square is in proportion to its area, and its shape stays: width and height grow
+// alike, about the middle.
+TEST(Augment, ScalesBothWaysAlike) {
+  for (int64_t index = 0; index < 50; ++index) {
+    const Mass at = mass_of(augmented({.scale = 30}, square_above(), index));
+    const double area = at.sum / 3200, distance = (14.5 - at.y) / 9;
+    EXPECT_NEAR(at.x, 9.5, 0.1);
+    EXPECT_NEAR(std::sqrt(area), distance, 0.06);
+  }
 }
 
 TEST(Augment, ColoursMoveTogether) {
