@@ -34,14 +34,10 @@ void Communicator::start_sum(
       cat("sum over ranks: wrong element type: ", name_of(dtype), "; it must be f32 or f64"));
   SINTER_CHECK(!started_.contains(bucket), state,
       cat("sum over ranks: bucket ", bucket, " was started twice; finish it in between"));
-  Started sum{std::chrono::steady_clock::now(), {pieces.begin(), pieces.end()}};
-  try {
-    start(bucket, pieces, dtype, device);
-  } catch (...) {
-    failed_.push_back(std::move(sum));  // parts of it may be under way
-    throw;
-  }
-  started_.emplace(bucket, std::move(sum));
+  failed_.push_back({std::chrono::steady_clock::now(), {pieces.begin(), pieces.end()}});
+  start(bucket, pieces, dtype, device);
+  started_.emplace(bucket, std::move(failed_.back()));
+  failed_.pop_back();
   ++stats_.sums;
   for (const SumPiece& piece : pieces) stats_.bytes += piece.count * int64_t(size_of(dtype));
 }

@@ -96,8 +96,9 @@ class Communicator {
     std::vector<SumPiece> pieces;  // with their owners
   };
   std::map<int64_t, Started> started_;  // by bucket
-  std::vector<Started> failed_;         // to start; their buckets are free again
-  Time counted_until_{};                // in under_way_s
+  // To start, though parts of them may be under way; their buckets are free.
+  std::vector<Started> failed_;
+  Time counted_until_{};  // in under_way_s
 };
 
 // Makes it current() on this thread for a scope; nullptr: none.

@@ -1,15 +1,10 @@
 #include "core/parallel.h"
 
 #include <pthread.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -23,26 +18,15 @@
 namespace sinter {
 namespace {
 
-// libgomp alone would count neither a cgroup's quota nor set_num_threads() of ours.
-int tell_openmp(int n) {
-#if SINTER_HAS_OPENMP
-  omp_set_num_threads(n);
-#endif
-  return n;
-}
-
-// A child of fork() has one thread, and would wait for ever for a team that libgomp believes to be
-// there: so before a fork the team of the thread that forks is ended. Parent and child begin anew.
-void end_team_at_fork() {
-#if SINTER_HAS_OPENMP
-  pthread_atfork([] { omp_pause_resource_all(omp_pause_hard); }, nullptr, nullptr);
-#endif
-}
-
 std::atomic<int>& thread_setting() {
   static std::atomic<int> setting{[] {
-    end_team_at_fork();
-    return tell_openmp(std::min(available_cores(), kMostThreads));
+  // A child of fork() has one thread, and would wait for ever for a team that libgomp believes to
+  // be there: so before a fork the team of the thread that forks is ended. Parent and child begin
+  // anew.
+#if SINTER_HAS_OPENMP
+    pthread_atfork([] { omp_pause_resource_all(omp_pause_hard); }, nullptr, nullptr);
+#endif
+    return std::min(available_cores(), kMostThreads);
   }()};
   return setting;
 }
@@ -56,28 +40,19 @@ void set_num_threads(int n) {
   SINTER_CHECK(n >= 1 && n <= kMostThreads, usage,
       cat("threads: out of range: ", n, "; allowed 1..", kMostThreads));
   thread_setting() = n;
-  tell_openmp(n);
-}
-
-void restart_with_short_spin([[maybe_unused]] char** argv) {
-#if SINTER_HAS_OPENMP
-  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
-  // A program that the dynamic loader was asked to run, by its name on the command line, is not
-  // what exe points to.
-  if (getauxval(AT_BASE) == 0) return;
-  // Looked at twice: what has just started this program may still run, and is not there to stay.
-  bool busy = detail::others_run("");
-  if (busy) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    busy = detail::others_run("");
-  }
-  if (setenv("GOMP_SPINCOUNT", busy ? "300" : "12000", 1) == 0) execv("/proc/self/exe", argv);
-#endif
 }
 
 namespace detail {
 
 bool in_parallel() { return inside; }
+
+int library_threads() {
+#if SINTER_HAS_OPENMP
+  static thread_local int told = 0;
+  if (told != num_threads()) omp_set_num_threads(told = num_threads());
+#endif
+  return num_threads();
+}
 
 void run_parallel(int64_t n, int threads, ParallelBody body, void* context) {
   std::exception_ptr error;

@@ -48,6 +48,9 @@ namespace detail {
 using ParallelBody = void (*)(void* context, int64_t begin, int64_t end);
 void run_parallel(int64_t n, int threads, ParallelBody body, void* context);
 bool in_parallel();
+// num_threads(), for a library that asks OpenMP: told to its setting, which is each thread's own,
+// and counts neither a cgroup's quota nor set_num_threads() by itself.
+int library_threads();
 // Is there work for the cores beside this thread's, now? By <root>/proc/loadavg; true where that
 // cannot be read.
 bool others_run(const std::string& root);

@@ -13,8 +13,7 @@ namespace {
 constexpr int64_t kEdge = 3;  // items shown at either end of a cut dim
 
 std::string number(double v, bool whole, int precision) {
-  if (std::isnan(v)) return "nan";
-  if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
+  if (std::isnan(v)) return "nan";  // of either sign
   char text[64];
   const bool plain = whole || v == 0 || (std::abs(v) >= 1e-4 && std::abs(v) < 1e6);
   const auto format = plain ? std::chars_format::fixed : std::chars_format::scientific;

@@ -41,7 +41,7 @@ template <class F> void for_each_offset(const Shape& shape, const Strides& strid
 
 Tensor::Impl::~Impl() = default;
 
-void Tensor::throw_undefined(const char* call) {
+Tensor::Impl& Tensor::undefined(const char* call) {
   throw Error(Error::Kind::state, cat(call, ": the tensor is undefined"),
       "Tensor() is no tensor, such as an absent bias; defined() asks first");
 }

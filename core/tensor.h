@@ -142,12 +142,8 @@ class Tensor {
   // Dense, without a storage yet.
   static Tensor shaped(const Shape& shape, DType dtype);
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  Impl& impl(const char* call) const {
-    if (!impl_) [[unlikely]]
-      throw_undefined(call);
-    return *impl_;
-  }
-  [[noreturn, gnu::cold]] static void throw_undefined(const char* call);
+  Impl& impl(const char* call) const { return impl_ ? *impl_ : undefined(call); }
+  [[noreturn, gnu::cold]] static Impl& undefined(const char* call);
   void check_type(DType wanted) const;
   void check_host_read(const char* what) const;
   // The tensor where the host may read it, with its strides: itself on the CPU, else a copy of the

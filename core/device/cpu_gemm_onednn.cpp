@@ -82,6 +82,7 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
   // Inside parallel_for its plan, which is for all threads, does not fit; and its emulation of bf16
   // is slower than conversion to f32.
   if (in_parallel() || (desc.in == DType::bf16 && !bf16_is_fast())) return false;
+  const int threads = library_threads();
   if (sgemm_fits(desc, bias != nullptr)) {
     const auto letter = [](bool trans) { return trans ? 'T' : 'N'; };
     return dnnl_sgemm(letter(desc.trans_a), letter(desc.trans_b), desc.m, desc.n, desc.k, 1,
@@ -90,7 +91,7 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
   }
   static thread_local dnnl::stream stream(cpu());
   static thread_local std::map<Key, std::optional<Product>> cache;
-  const Key key{desc, bias != nullptr, num_threads()};
+  const Key key{desc, bias != nullptr, threads};
   auto found = cache.find(key);
   if (found == cache.end()) {
     constexpr size_t kMostProducts = 256;

@@ -35,6 +35,7 @@ EXCLUDED = [
     ("core/json.*", "file format: JSON"),
     ("core/atomic_file.*", "file format: a save is whole or not at all"),
     ("core/file_start.*", "file format: what a file is by its first bytes"),
+    ("core/classic.h", "file format: text that no locale changes"),
 ]
 # The goal is 11,000, and it is missed: this is the number that stood on 2026-11-27, rounded up.
 # Who makes the spine shorter lowers it.

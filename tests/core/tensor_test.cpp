@@ -102,7 +102,8 @@ TEST(Tensors, PrintReadably) {
   EXPECT_EQ(Tensor::full({9}, 1).values(), "[1, 1, 1, .., 1, 1, 1]");
   EXPECT_EQ(Tensor::empty({0, 3}).values(), "[]");
   EXPECT_EQ(Tensor::full({}, 2.5).values(1), "2.5");
-  EXPECT_EQ(Tensor::from({NAN, INFINITY}, {2}).values(1), "[nan, inf]");
+  EXPECT_EQ(
+      Tensor::from({NAN, -NAN, INFINITY, -INFINITY}, {4}).values(1), "[ nan,  nan,  inf, -inf]");
 }
 
 TEST(Allocators, ReuseBlocksAndCount) {

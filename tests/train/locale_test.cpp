@@ -40,7 +40,7 @@ Texts long_graph() {
 
 TEST(Cases, LocaleOfTheHostProgram) {
   const Texts classic = long_graph();
-  EXPECT_EQ(classic.at("graph"), classic.at("graph, read"));
+  EXPECT_NE(classic.at("graph, read").find("%1100 = "), std::string::npos);
   const test::HostLocale locale;
   EXPECT_EQ(long_graph(), classic);
 }
