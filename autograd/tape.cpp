@@ -126,6 +126,8 @@ void Tape::record(const Call& call) {
       meta.leaf = false;
       meta.tape_generation = generation_;
       slot = meta.tape_slot = int64_t(slots_.size()) - 1;
+      const int64_t viewed = node.marks[0].slot;
+      slots_[slot].computed = !call.op.view || (viewed >= 0 && slots_[viewed].computed);
     }
     add(call.out[i], call.op.saves_out >> i & 1, slot);
   }
@@ -195,6 +197,15 @@ void Tape::deliver(Slot& slot, Tensor gradient) const {
     meta.grad = own ? std::move(gradient) : copy(gradient);
   }
   if (on_complete && meta.leaf) on_complete(slot.keep);
+}
+
+// Parts of one gradient. Of a bf16 parameter a product gives f32, another op its own type.
+static Tensor sum_of_parts(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype()) return add(a, b);
+  const auto widened = [](const Tensor& t) {
+    return t.dtype() == wide(t.dtype()) ? t : cast(t, wide(t.dtype()));
+  };
+  return add(widened(a), widened(b));
 }
 
 static void check_fits(const char* what, const Tensor& given, const char* name, const Tensor& t) {
@@ -309,7 +320,11 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
       if (slot < 0 || !in_grads[n].defined()) continue;
       SINTER_ASSERT(in_grads[n].shape() == node.values[n].shape(), node.op->text(), " gave input ",
           n, " a gradient of ", in_grads[n].describe());
-      grads[slot] = grads[slot].defined() ? add(grads[slot], in_grads[n]) : std::move(in_grads[n]);
+      if (const DType type = node.values[n].dtype();
+          slots_[slot].computed && in_grads[n].dtype() != type)
+        in_grads[n] = cast(in_grads[n], type);
+      grads[slot] =
+          grads[slot].defined() ? sum_of_parts(grads[slot], in_grads[n]) : std::move(in_grads[n]);
     }
     if (!options.retain_tape) node.values.clear();  // memory for the gradients to come
     // Else at the end: by then nobody shares a leaf's gradient, so it needs no copy.

@@ -51,6 +51,9 @@ class Tape final : public Recorder {
     const char* used = nullptr;  // the value comes from a tape that was used up, or from another
                                  // thread's: the op that took it
     std::vector<std::function<Tensor(const Tensor&)>> hooks;
+    // An op computed the value, so its gradient has the value's type. That of a parameter, or of a
+    // view of one (low_precision), may be wider: f32 of bf16.
+    bool computed = false;
   };
   struct Mark {
     int64_t slot;      // of the value, or -1

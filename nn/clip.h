@@ -8,7 +8,7 @@
 
 namespace sinter::nn {
 
-// The norm of all gradients before clipping, as a tensor of one element. It is computed only when
+// The norm of all gradients before clipping, as a tensor of one f64. It is computed only when
 // it is asked for, so a step that does not ask pays nothing. Undefined if there was no gradient.
 struct GradNorm {
   Tensor squared;

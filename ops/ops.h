@@ -16,7 +16,8 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-Tensor maximum(const Tensor& a, const Tensor& b);  // at a tie the gradient goes half to each
+Tensor maximum(const Tensor& a, const Tensor& b);  // the gradient: half to each at a tie, all of it
+                                                   // to both where one is NaN
 Tensor where(
     const Tensor& condition, const Tensor& a, const Tensor& b);  // any type, non-zero takes a
 Tensor neg(const Tensor& x);
@@ -222,8 +223,8 @@ struct UpdateGroup {
 // By attrs.optimizer. losses and rng (the dropout counter) are given with tail only.
 void update_parameter(const UpdateGroup& group, const Tensor& state, const UpdateAttrs& attrs,
     const Tensor& losses = {}, const Tensor& rng = {});
-// sum of squares of all elements -> f32[1] (f64 for f64); scale_in_place: x *= min(1, max_norm /
-// sqrt(total)) with total[1] on the device
+// sum of squares of all elements -> f64[1], which has room for those of every f32; clip_in_place: x
+// *= min(1, max_norm / sqrt(total)) with total[1] on the device
 Tensor squared_norm(const Tensor& x);
 void clip_in_place(const Tensor& x, const Tensor& total_squared, double max_norm);
 
@@ -395,8 +396,8 @@ struct AllReduceAttrs {
   OTHER(kLowPrecisionOp, "weight:any -> copy") \
   OTHER(kDetachOp, "x:any -> view") \
   SINTER_OPTIMIZERS(OTHER, SINTER_NOTHING) \
-  OP(kSquaredNormOp, squared_norm, "x -> total:wide[1]") \
-  OP(kClipInPlaceOp, clip_in_place, "x! total:float") \
+  OP(kSquaredNormOp, squared_norm, "x -> total:f64[1]") \
+  OP(kClipInPlaceOp, clip_in_place, "x! total:f64[1]") \
   OTHER(kAllReduceOp, "tensors!..") \
   OTHER(kAllReduceWaitOp, "tensors!..")
 // clang-format on

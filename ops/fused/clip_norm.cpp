@@ -13,8 +13,7 @@ Cost cost(Operands in, Operands out, const Attrs&) {
 
 void cpu(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    const auto max_norm = static_cast<compute_t<T>>(call.as<ClipAttrs>().max_norm);
-    scale_by<T>(call.in, on_cpu::clip_factor(sum_of_squares<T>(call.in), max_norm));
+    scale_by<T>(call.in, sum_of_squares<T>(call.in), call.as<ClipAttrs>().max_norm);
   });
 }
 
@@ -23,6 +22,15 @@ Tensors reference(Operands in, const Attrs& attrs) {
   for (const Tensor& t : in.subspan(1)) accumulate(total, squared_norm(t));
   for (const Tensor& t : in) clip_in_place(t, total, attrs.as<ClipAttrs>().max_norm);
   return {};
+}
+
+std::string limit(Operands in, const Attrs&) {
+  for (const Tensor& t : in) {
+    if (t.dtype() != in[0].dtype())
+      return cat("a gradient is ", t.describe(), " beside ", in[0].describe(),
+          "; all must be of one type");
+  }
+  return "";
 }
 
 }  // namespace
@@ -34,6 +42,7 @@ const OpDef kClipNormOp = listed<kClipNormOp>({.formula = "every g *= min(1, max
     .cost = cost,
     .cpu = cpu,
     .writes_of = [](size_t, size_t) { return true; },
-    .reference = reference});
+    .reference = reference,
+    .limit = limit});
 
 }  // namespace sinter

@@ -171,8 +171,8 @@ void keep_where_relu_passes(const conv::Correlation& d, const conv::Part& part, 
 
 template <class T> void conv_backward_of(const Call& call) {
   using V = compute_t<T>;
-  const Tensor &dy = call.in[0], &x = call.in[1], &saved = call.in[2],
-               weight = optional_input(call.in, 3);
+  const Tensor &dy = call.in[0], &x = call.in[1];
+  const Tensor saved = optional_input(call.in, 2), weight = optional_input(call.in, 3);
   const auto& attrs = call.as<Conv2dGradAttrs>();
   const Conv2dSizes z = conv2d_sizes_before_pooling(x, call.out[0], dy, attrs);
   const conv::Correlation g{z};
@@ -217,7 +217,8 @@ Tensors gradients(const Tensor& dz, const Tensor& x, const Tensor& weight, const
   return out;
 }
 Tensors conv_act_backward_reference(Operands in, const Attrs& attrs) {
-  const Tensor dz = in[2].defined() ? act_backward_reference(Act::relu, in[0], in[2]) : in[0];
+  const Tensor y = optional_input(in, 2);
+  const Tensor dz = y.defined() ? act_backward_reference(Act::relu, in[0], y) : in[0];
   return gradients(dz, in[1], optional_input(in, 3), attrs);
 }
 Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
@@ -237,8 +238,9 @@ Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
 
 // Another y that broadcasts to dy is for the plain op alone.
 std::string limit(Operands in, const Attrs&) {
-  if (!in[2].defined() || in[2].shape() == in[0].shape()) return "";
-  return cat("y is ", in[2].describe(), "; it must be of dy's shape ", in[0].shape().str());
+  const Tensor y = optional_input(in, 2);
+  if (!y.defined() || y.shape() == in[0].shape()) return "";
+  return cat("y is ", y.describe(), "; it must be of dy's shape ", in[0].shape().str());
 }
 
 std::vector<Form> conv_backward_forms(bool pooled) {

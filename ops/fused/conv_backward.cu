@@ -130,7 +130,7 @@ static void conv_backward(const Call& call, const Tensor& y, const Tensor& index
   });
 }
 
-void conv_act_backward(const Call& call) { conv_backward(call, call.in[2], {}); }
+void conv_act_backward(const Call& call) { conv_backward(call, optional_input(call.in, 2), {}); }
 void conv_act_pool_backward(const Call& call) { conv_backward(call, {}, call.in[2]); }
 
 }  // namespace sinter::SINTER_KERNEL_NS

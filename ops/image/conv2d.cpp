@@ -121,12 +121,12 @@ void bias_grad_cpu(const Call& call) {
     const int64_t bytes = batch * plane * static_cast<int64_t>(sizeof(T));
     parallel_for(channels, grain_of(bytes), [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
-        V sum = 0;
+        double sum = 0;  // of many images, so it has the room
         for (int64_t n = 0; n < batch; ++n) {
           const T* x = dy.data<T>() + (n * channels + o) * plane;
-          sum += row_sum<V>(plane, [&](int64_t i) { return V(x[i]); });
+          sum += double(row_sum<V>(plane, [&](int64_t i) { return V(x[i]); }));
         }
-        call.out[0].data<V>()[o] = sum;
+        call.out[0].data<V>()[o] = V(sum);
       }
     });
   });

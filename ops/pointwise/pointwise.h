@@ -88,14 +88,14 @@ struct Div : Binary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 
   }
 };
 
-// NaN in either operand gives NaN
+// NaN in either operand gives NaN, and takes the gradient to both, as in PyTorch.
 struct Maximum : Binary<Facts{.saves = Saves::inputs, .flops = 1, .backward_flops = 3}> {
   SINTER_POINTWISE(Maximum, "maximum")
-  SINTER_FORMULA("y = max(a, b)", "da = dy where a > b, db = dy where b > a, half each at a tie")
+  SINTER_FORMULA("y = max(a, b)", "da = 0 if a < b, db = 0 if b < a, half dy at ties, else dy")
   template <class T> SINTER_FN T forward(T a, T b) const { return a != a ? a : (b <= a ? a : b); }
   template <class T> SINTER_FN Two<T> grad(T dy, T a, T b) const {
     const T half = dy * T(0.5);  // no dy that goes nowhere is multiplied: 0 times inf is NaN
-    return {a > b ? dy : (a == b ? half : T(0)), a > b ? T(0) : (a == b ? half : dy)};
+    return {a < b ? T(0) : (a == b ? half : dy), a > b ? T(0) : (a == b ? half : dy)};
   }
 };
 

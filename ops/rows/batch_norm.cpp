@@ -5,8 +5,8 @@
 // variance, of the sum of squares / (n - 1), and num_batches_tracked += 1. Of an empty batch the
 // mean is 0, and the running ones stay. batch_norm2d_eval takes them in place of the batch's.
 // The variance takes a second pass over x, so that nothing cancels. An image's values are summed in
-// 16 lanes and pieces of 2048, images in runs of 32: a sum is off by at most (32 + N / 32 + 150)
-// 2^-24 of that of its magnitudes, and the error d of the mean adds only d^2 to the variance.
+// 16 lanes and pieces of 2048, images in f64: a sum is off by at most 150 2^-24 of that of its
+// magnitudes, and the error d of the mean adds only d^2 to the variance.
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/rows/row_cpu.h"

@@ -27,46 +27,57 @@ template <class T, int N> using Gradients = BlockTable<Gradient<T>, N>;
 // and x lies on 16 bytes.
 template <class T, class V>
 SINTER_DEVICE_FN void scale_elements(
-    const InOut<T>& x, int64_t begin, int64_t end, bool vec, V factor) {
+    const InOut<T>& x, int64_t begin, int64_t end, bool vec, const ClipFactor<V>& factor) {
   constexpr int N = kVec<T>;
   const int64_t dense = vec ? end - (end - begin) % N : begin;
   for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
     Vec<T, N> v = x.template load_vec<N>(i);
     SINTER_UNROLL
-    for (int k = 0; k < N; ++k) v[k] = T(V(v[k]) * factor);
+    for (int k = 0; k < N; ++k) v[k] = T(factor(V(v[k])));
     x.store_vec(i, v);
   }
   SINTER_NO_UNROLL
   for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
-    x.put(i, T(V(x[i]) * factor));
+    x.put(i, T(factor(V(x[i]))));
+}
+
+// The squares of v(0), .. v(N - 1), each a V, in V or, where that has no room for them, in f64.
+template <class V, int N, class F> SINTER_DEVICE_FN double sum_of_squares(const F& v) {
+  V sum = 0;
+  SINTER_UNROLL
+  for (int k = 0; k < N; ++k) sum = sum + v(k) * v(k);
+  if (has_room_for<V>(sum, 1e-29)) return sum;
+  double exact = 0;
+  SINTER_UNROLL
+  for (int k = 0; k < N; ++k) exact = exact + double(v(k)) * double(v(k));
+  return exact;
 }
 
 // partials.total carries the sum of squares from table to table. Reads every gradient once; scaling
 // reads and writes it again.
 template <class T, int kTable>
-SINTER_KERNEL clip_norm_squares(Gradients<T, kTable> table, Partials<compute_t<T>> partials,
-    bool first, bool scale, compute_t<T> limit) {
+SINTER_KERNEL clip_norm_squares(
+    Gradients<T, kTable> table, Partials<double> partials, bool first, bool scale, double limit) {
   using V = compute_t<T>;
   constexpr int N = kVec<T>;
-  auto& scratch = shared<Shared<V, 32>>();
+  auto& scratch = shared<Shared<double, 32>>();
   const auto [entry, begin, end] = table.piece();
   const int64_t dense = entry.vec ? end - (end - begin) % N : begin;
-  V sum = 0;
+  double sum = 0;
   for (int64_t i = begin + thread_x() * N; i < dense; i += threads_per_block() * N) {
     const Vec<T, N> v = entry.values.template load_vec<N>(i);
-    V part = 0;
-    SINTER_UNROLL
-    for (int k = 0; k < N; ++k) part = part + V(v[k]) * V(v[k]);
-    sum = sum + part;
+    sum = sum + sum_of_squares<V, N>([&](int k) { return V(v[k]); });
   }
   SINTER_NO_UNROLL
-  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block())
-    sum = sum + V(entry.values[i]) * V(entry.values[i]);
+  for (int64_t i = dense + thread_x(); i < end; i += threads_per_block()) {
+    const V v = V(entry.values[i]);
+    sum = sum + sum_of_squares<V, 1>([&](int) { return v; });
+  }
   sum = block_join<SumOf>(sum, scratch);
   if (thread_x() == 0) partials.values.put(block_x(), sum);
   if (!ticket(partials.ticket, static_cast<uint32_t>(grid_x()))) return;
 
-  V all = 0;
+  double all = 0;
   for (int64_t i = thread_x(); i < grid_x(); i += threads_per_block())
     all = all + partials.values[i];
   all = block_join<SumOf>(all, scratch);
@@ -76,8 +87,8 @@ SINTER_KERNEL clip_norm_squares(Gradients<T, kTable> table, Partials<compute_t<T
     if (thread_x() == 0) partials.total.put(0, all);
     return;
   }
-  const V factor = clip_factor(all, limit);
-  if (factor == V(1)) return;
+  const ClipFactor<V> factor(all, limit);
+  if (factor.keeps()) return;
   SINTER_NO_UNROLL
   for (int i = 0; i < table.count; ++i) {
     const Gradient<T>& scaled = table.of[kTable > 1 ? i : 0];
@@ -86,10 +97,10 @@ SINTER_KERNEL clip_norm_squares(Gradients<T, kTable> table, Partials<compute_t<T
 }
 
 // Reads and writes every gradient, where they are too long. A NaN total gives NaN.
-template <class T, class W, int kTable>
-SINTER_KERNEL clip_norm_scale(Gradients<T, kTable> table, InOut<W> total, compute_t<T> limit) {
-  const auto factor = clip_factor(compute_t<T>(total[0]), limit);
-  if (factor == 1) return;
+template <class T, int kTable>
+SINTER_KERNEL clip_norm_scale(Gradients<T, kTable> table, InOut<double> total, double limit) {
+  const ClipFactor<compute_t<T>> factor(total[0], limit);
+  if (factor.keeps()) return;
   const auto [entry, begin, end] = table.piece();
   scale_elements(entry.values, begin, end, entry.vec, factor);
 }
@@ -111,45 +122,41 @@ template <class T, int N> std::vector<Gradients<T, N>> tables_of(Operands tensor
   return tables;
 }
 
-template <class T, int N, class V = compute_t<T>>
-void take_squares(const std::vector<Gradients<T, N>>& tables, const Partials<V>& own,
-    bool scale = false, V limit = 1) {
+template <class T, int N>
+void take_squares(const std::vector<Gradients<T, N>>& tables, const Partials<double>& own,
+    bool scale = false, double limit = 1) {
   for (const Gradients<T, N>& table : tables) {
-    launch<clip_norm_squares<T, N>>({table.blocks}, kClipThreads, sizeof(Shared<V, 32>), table, own,
-        &table == &tables[0], scale, limit);
+    launch<clip_norm_squares<T, N>>({table.blocks}, kClipThreads, sizeof(Shared<double, 32>), table,
+        own, &table == &tables[0], scale, limit);
   }
 }
-template <class T, int N, class W>
+template <class T, int N>
 void scale_all(
-    const std::vector<Gradients<T, N>>& tables, const InOut<W>& total, compute_t<T> limit) {
+    const std::vector<Gradients<T, N>>& tables, const InOut<double>& total, double limit) {
   for (const Gradients<T, N>& table : tables)
-    launch<clip_norm_scale<T, W, N>>({table.blocks}, kClipThreads, 0, table, total, limit);
+    launch<clip_norm_scale<T, N>>({table.blocks}, kClipThreads, 0, table, total, limit);
 }
-template <class T> compute_t<T> limit_of(const Call& call) {
-  return static_cast<compute_t<T>>(call.as<ClipAttrs>().max_norm);
-}
+static double limit_of(const Call& call) { return call.as<ClipAttrs>().max_norm; }
 
 void squared_norm(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    auto own = partials<compute_t<T>>(call.in[0].device());
-    own.total = in_out<compute_t<T>>(call.out[0]);
+    auto own = partials<double>(call.in[0].device());
+    own.total = in_out<double>(call.out[0]);
     take_squares(tables_of<T, 1>(call.in), own);
   });
 }
 
 void clip_in_place(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
-    visit_float(call.in[1].dtype(), [&]<class W>(W) {
-      scale_all(tables_of<T, 1>(call.in.first(1)), in_out<W>(call.in[1]), limit_of<T>(call));
-    });
+    scale_all(tables_of<T, 1>(call.in.first(1)), in_out<double>(call.in[1]), limit_of(call));
   });
 }
 
 void clip_norm(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     const auto tables = tables_of<T, kGradients>(call.in);
-    const auto own = partials<compute_t<T>>(call.in[0].device());
-    const auto limit = limit_of<T>(call);
+    const auto own = partials<double>(call.in[0].device());
+    const double limit = limit_of(call);
     const bool at_once = tables.size() == 1 && numel_of(call.in) <= kScaledByOne;
     take_squares(tables, own, at_once, limit);
     if (!at_once) scale_all(tables, own.total, limit);

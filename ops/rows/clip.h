@@ -1,6 +1,7 @@
 // The CPU's sum of squares and scaling, of one tensor or of many as one: for squared_norm,
 // clip_in_place and clip_norm. They go by pieces of fixed size: the same bits for any number of
-// threads.
+// threads. The total is f64, so it has room for the squares of all f32; those of f64 must be below
+// 1e154.
 #pragma once
 
 #include "ops/ops.h"
@@ -28,18 +29,25 @@ template <class T, class F> void for_clip_pieces(Operands tensors, const F& f) {
   });
 }
 
-template <class T, class V = compute_t<T>> V sum_of_squares(Operands tensors) {
+// A piece is summed in V. Only where that shows to have had no room, all are once more in f64.
+template <class T, class V = compute_t<T>> double sum_of_squares(Operands tensors) {
   const int64_t pieces = clip_pieces(tensors);
-  V* sums = thread_buffer<V, BufferFor::kernel>(pieces);
-  for_clip_pieces<T>(tensors, [&](const T* x, int64_t n, int64_t piece) {
-    sums[piece] = row_sum<V>(n, [&](int64_t i) { return V(x[i]) * V(x[i]); });
-  });
-  return row_sum<V>(pieces, [&](int64_t i) { return sums[i]; });
+  double* sums = thread_buffer<double, BufferFor::kernel>(pieces);
+  const auto sum_in = [&]<class W>(W) {
+    for_clip_pieces<T>(tensors, [&](const T* x, int64_t n, int64_t piece) {
+      sums[piece] = row_sum<W>(n, [&](int64_t i) { return W(V(x[i])) * W(V(x[i])); });
+    });
+    return row_sum<double>(pieces, [&](int64_t i) { return sums[i]; });
+  };
+  const double sum = sum_in(V());
+  const double least = 1e-30 * static_cast<double>(numel_of(tensors));
+  return on_cpu::has_room_for<V>(sum, least) ? sum : sum_in(double());
 }
-template <class T> void scale_by(Operands tensors, compute_t<T> factor) {
-  if (factor == 1) return;
+template <class T> void scale_by(Operands tensors, double squares, double max_norm) {
+  const on_cpu::ClipFactor<compute_t<T>> factor(squares, max_norm);
+  if (factor.keeps()) return;
   for_clip_pieces<T>(tensors, [&](T* x, int64_t n, int64_t) {
-    for (int64_t i = 0; i < n; ++i) x[i] = T(compute_t<T>(x[i]) * factor);
+    for (int64_t i = 0; i < n; ++i) x[i] = T(factor(compute_t<T>(x[i])));
   });
 }
 

@@ -11,7 +11,12 @@ namespace {
 // Bit d: dim d is reduced.
 uint32_t reduced_dims(const char* op, const ReduceAttrs& attrs, int rank) {
   uint32_t mask = 0;
-  for (const int64_t dim : attrs.dims) mask |= 1u << normalize_dim(op, dim, rank);
+  for (const int64_t dim : attrs.dims) {
+    const uint32_t bit = 1u << normalize_dim(op, dim, rank);
+    SINTER_CHECK(!(mask & bit), shape,
+        cat(op, ": a dim is given twice: ", attrs.dims.str(), "; each of ", rank, " at most once"));
+    mask |= bit;
+  }
   return attrs.dims.rank() ? mask : (1u << rank) - 1;
 }
 

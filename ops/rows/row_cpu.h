@@ -94,8 +94,8 @@ template <class V> struct TileRows {
   }
 };
 
-// Channel c of x[N, C, ..]; a place is that of an element in its image, and in memory. Images are
-// summed in runs of 32. A row where it lies is a channel of one image.
+// Channel c of x[N, C, ..]; a place is that of an element in its image, and in memory. The sums of
+// images are added in f64. A row where it lies is a channel of one image.
 template <class V> struct ChannelRow {
   using Number = RowNumber<V>;
   struct Place {
@@ -113,16 +113,12 @@ template <class V> struct ChannelRow {
   SINTER_FN bool check_label(int, uint32_t*) const { return true; }  // check_range() has seen it
   template <class F> SINTER_FN Number number(const F& f) const { return {f(Place{})}; }
   template <class F> SINTER_FN Number sum(const F& f) const {
-    V total = 0;
-    for (int64_t begin = 0; begin < images; begin += 32) {
-      V run = 0;
-      for (int64_t n = begin; n < std::min(begin + 32, images); ++n) {
-        const int64_t first = (n * channels + c) * pixels;
-        run += row_sum<V>(pixels, [&](int64_t k) { return f(Place{k, first + k}); });
-      }
-      total += run;
+    double total = 0;
+    for (int64_t n = 0; n < images; ++n) {
+      const int64_t first = (n * channels + c) * pixels;
+      total += double(row_sum<V>(pixels, [&](int64_t k) { return f(Place{k, first + k}); }));
     }
-    return {total};
+    return {V(total)};
   }
   template <class X> SINTER_FN Number pick(const X& x, int label) const {
     return {x(Place{label, c * pixels + label})};

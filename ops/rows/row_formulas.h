@@ -473,10 +473,25 @@ template <class T> struct BatchNormBackward {
 };
 
 // What gradients are multiplied by, given the sum of their squares; 1: they stay. A NaN norm
-// reaches them, and so the loss.
-template <class V> SINTER_DEVICE_FN V clip_factor(V squares, V max_norm) {
-  const V norm = math::sqrt(squares);
-  return norm <= max_norm ? V(1) : max_norm / norm;
+// reaches them, and so the loss. The norm of numbers below 3e38 may be far larger: a factor that is
+// too small for a normal f32 is two.
+template <class V> struct ClipFactor {
+  V first, second;
+  SINTER_DEVICE_FN ClipFactor(double squares, double max_norm) {
+    constexpr double kLeast = 1e-30;
+    const double norm = math::sqrt(squares), factor = norm <= max_norm ? 1 : max_norm / norm;
+    const bool is_two = factor > 0 && factor < kLeast;
+    first = V(is_two ? kLeast : factor);
+    second = V(is_two ? factor / kLeast : 1.0);
+  }
+  SINTER_DEVICE_FN bool keeps() const { return first == V(1); }
+  SINTER_DEVICE_FN V operator()(V x) const { return x * first * second; }
+};
+
+// A sum of squares in V of values whose own sum is asked for in f64: had V room for them? Some that
+// are too small for it then do not show in the rest. NaN and Inf have it nowhere.
+template <class V> SINTER_DEVICE_FN bool has_room_for(double sum, double least) {
+  return sizeof(V) == sizeof(double) || (sum >= least && sum <= 3e38);
 }
 
 // argmax along any dim: the place of the first value that no other comes before; a NaN counts as

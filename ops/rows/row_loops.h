@@ -77,15 +77,15 @@ template <class F> void for_columns(int64_t cols, int64_t column_bytes, F&& f) {
       });
 }
 
-// sums[c] = sum over r of term(r, c): 8 rows as a tree, blocks of 256 rows apart, so the error
-// grows as rows / 256.
+// sums[c] = sum over r of term(r, c): 8 rows as a tree, blocks of 256 rows apart. Several blocks
+// are added in f64, so the error does not grow with their number.
 template <class V, class F>
 void column_sums_of(int64_t rows, int64_t cols, const F& term, V* sums) {
   constexpr int64_t kCols = 256;
   for (int64_t c0 = 0; c0 < cols; c0 += kCols) {
     const int64_t n = std::min(kCols, cols - c0);
-    alignas(64) V part[kCols];
-    std::fill_n(sums + c0, n, V(0));
+    alignas(64) V part[kCols] = {};
+    alignas(64) double total[kCols] = {};
     for (int64_t r0 = 0; r0 < rows; r0 += 256) {
       const int64_t end = std::min(rows, r0 + 256);
       std::fill_n(part, n, V(0));
@@ -99,8 +99,9 @@ void column_sums_of(int64_t rows, int64_t cols, const F& term, V* sums) {
       for (; r < end; ++r) {
         for (int64_t c = 0; c < n; ++c) part[c] += term(r, c0 + c);
       }
-      for (int64_t c = 0; c < n; ++c) sums[c0 + c] += part[c];
+      for (int64_t c = 0; c < n && rows > 256; ++c) total[c] += double(part[c]);
     }
+    for (int64_t c = 0; c < n; ++c) sums[c0 + c] = rows > 256 ? V(total[c]) : part[c];
   }
 }
 // Of x[r * stride + c].

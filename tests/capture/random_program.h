@@ -109,8 +109,12 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
     // shared.
     const auto [a, shape] =
         pool[d.chance(65) ? pool.size() - 1 : size_t(d.below(int64_t(pool.size())))];
-    Program::Line line{
-        .op = int(d.below(kOps)), .a = a, .b = -1, .c = -1, .number = d.real(-1.5, 1.5), .dims = {}};
+    Program::Line line{.op = int(d.below(kOps)),
+        .a = a,
+        .b = -1,
+        .c = -1,
+        .number = d.real(-1.5, 1.5),
+        .dims = {}};
     if (rows > 0 && (line.op == 17 || line.op == 19))
       line.op = d.chance(50) ? kRowOfItself : kColumnOfItself;
     Shape out = shape;
@@ -131,16 +135,9 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
       case 0:
       case 1:
       case 2:
-      case 3: line.b = partner(); break;
+      case 3:
       case 23:
-      case 24: {
-        std::vector<int> same;
-        for (const auto& [value, s] : pool) {
-          if (s == shape) same.push_back(value);
-        }
-        line.b = same[size_t(d.below(int64_t(same.size())))];
-        break;
-      }
+      case 24: line.b = partner(); break;
       case 14: {
         const int64_t width = 1 + d.below(8);
         line.b = parameter({width, shape[1]});

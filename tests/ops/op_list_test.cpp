@@ -328,7 +328,8 @@ std::vector<PublicFunction> public_functions() {
           },
           0b11010000},
       {"squared_norm", {x}, [](T t) { squared_norm(t[0]); }},
-      {"clip_in_place", {x, Tensor::ones({1})}, [](T t) { clip_in_place(t[0], t[1], 1); }},
+      {"clip_in_place", {x, Tensor::ones({1}, DType::f64)},
+          [](T t) { clip_in_place(t[0], t[1], 1); }},
       {"all_reduce", {x, y}, [](T t) { all_reduce(t); }},
       {"all_reduce_wait", {x, y}, [](T t) { all_reduce_wait(t); }},
   };

@@ -201,7 +201,7 @@ TEST(Clip, ScalesToTheNormOnlyWhenAbove) {
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{3, 0, 4}));
   clip_in_place(x, total, 1);
   EXPECT_TRUE(test::close(x, {0.6, 0, 0.8}, {.absolute = 1e-7}));
-  clip_in_place(x, Tensor::full({1}, NAN), 1);
+  clip_in_place(x, Tensor::full({1}, NAN, DType::f64), 1);
   EXPECT_TRUE(std::isnan(x.data<float>()[0]));
 }
 

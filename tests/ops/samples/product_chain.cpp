@@ -32,7 +32,7 @@ std::vector<Sample> product_chain_samples() {
   const auto a = [](int64_t b) { return sample_tensor({b, 6}, 1, -1, 1); };
   const auto wide = [](int64_t o) { return sample_tensor({o, 6}, 2, -1, 1); };
   const char *const two = "3;add(0,1);mul(3,2);4", *const four =
-      "5;add(0,1);mul(5,2);sub(6,3);mul(7,4);8";
+                                                       "5;add(0,1);mul(5,2);sub(6,3);mul(7,4);8";
   const ProductChainAttrs of_two = chain(ProductKind::linear, two),
                           of_four = chain(ProductKind::linear, four),
                           image = chain(ProductKind::conv2d, four, 1);

@@ -39,6 +39,7 @@ DType operand_type(const OpDef& op, size_t i, size_t n, DType dtype) {
     const size_t at = i % (&op == &kWeightGradUpdateOp ? kLayerOperands : kGroupOperands);
     if (&op == &kWeightGradUpdateOp ? at == 6 || at == 11 : at == kSkipped) return DType::f64;
   }
+  if (&op == &kClipInPlaceOp && i == 1) return DType::f64;
   return stays_wide(op, i, n) ? wide(dtype) : dtype;
 }
 

@@ -29,7 +29,7 @@ Sample bad_sample(Tensors in, const Attrs& attrs, std::string what);
 
 // The type of operand i of n where a sample is made in `dtype`: wide(dtype) for the parameters of
 // an update, which are f32 in bf16 training, for the seed of a loss and the moments of a row; f64
-// for the skipped steps of an update.
+// for the skipped steps of an update and the total of a clip.
 DType operand_type(const OpDef& op, size_t i, size_t n, DType dtype);
 
 // Made anew at each call, so an op may change them; none for an op that is not listed.
