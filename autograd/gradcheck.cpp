@@ -25,6 +25,7 @@ Tensor weighted_sum(const Tensors& outputs) {
 
 GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const Tensors& inputs,
     const GradcheckOptions& options) {
+  SINTER_CHECK(f, usage, "gradcheck: no function: it is null", "give what makes the tensors");
   for (const Tensor& in : inputs) {
     SINTER_CHECK(!in.requires_grad() || in.dtype() == DType::f64, dtype,
         cat("gradcheck: inputs that require grad must be f64: found ", in.describe()));

@@ -54,16 +54,25 @@ int64_t Tape::slot_of(const Tensor& t) const {
   return known == leaves_.end() ? -1 : known->second;
 }
 
+int64_t Tape::new_slot() {
+  if (free_slots_.empty()) {
+    slots_.emplace_back();
+    return int64_t(slots_.size()) - 1;
+  }
+  const int64_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
 int64_t Tape::slot_for_input(const Tensor& t, const char* op) {
   if (const int64_t slot = slot_of(t); slot >= 0) return slot;
   if (t.autograd().leaf) check_known(t, op);
-  const int64_t slot = int64_t(slots_.size());
-  slots_.emplace_back();
+  const int64_t slot = new_slot();
   if (t.autograd().leaf) {
-    slots_.back().keep = t;
+    slots_[slot].keep = t;
     leaves_.emplace(t.id(), slot);
   } else {
-    slots_.back().used = op;
+    slots_[slot].used = op;
   }
   return slot;
 }
@@ -93,14 +102,29 @@ void Tape::check_in_place(const OpDef& op, Operands in) const {
   }
 }
 
+// Ops of ours that have no backward have none by nature: detach, comparisons, updates.
+static void check_differentiable(const Call& call) {
+  const auto wants = std::ranges::find_if(call.in, &Tensor::requires_grad);
+  const auto is_number = [](const Tensor& t) { return is_float(t.dtype()); };
+  if (wants == call.in.end() || std::ranges::none_of(call.out, is_number)) return;
+  SINTER_CHECK(std::ranges::find(all_ops(), &call.op) != all_ops().end(), usage,
+      cat(call.op.text(), ": an op without a backward takes a tensor that requires grad: ",
+          wants->describe(), "; nothing that was before it would be trained"),
+      "give its OpDef a .backward; where no gradient is wanted, give it detach(..), or call it "
+      "inside NoGrad");
+}
+
 void Tape::record(const Call& call) {
-  if (!Context::current().grad_enabled || !call.op.backward) return;
+  if (!Context::current().grad_enabled) return;
+  if (!call.op.backward) return check_differentiable(call);
   const char* name = call.op.name.c_str();
   SINTER_ASSERT(call.in.size() <= 32, name, ": ", call.in.size(), " inputs");
   uint32_t needs = 0;
   for (size_t i = 0; i < call.in.size(); ++i) needs |= uint32_t(call.in[i].requires_grad()) << i;
   if (needs == 0) return;
   check_idle(name);
+  // A recorded step (on_gradient) knows ops by their numbers.
+  if (nodes_.size() >= look_at_ && !on_gradient) drop_unreachable();
   Node node{.op = &call.op,
       .attrs = call.attrs,
       .inputs = call.in.size(),
@@ -120,18 +144,19 @@ void Tape::record(const Call& call) {
   for (size_t i = 0; i < call.out.size(); ++i) {
     int64_t slot = -1;
     if (is_float(call.out[i].dtype())) {
-      slots_.emplace_back();
       AutogradMeta& meta = call.out[i].autograd();
       meta.requires_grad = true;
       meta.leaf = false;
       meta.tape_generation = generation_;
-      slot = meta.tape_slot = int64_t(slots_.size()) - 1;
+      slot = meta.tape_slot = new_slot();
+      slots_[slot].value = call.out[i].watch();
       const int64_t viewed = node.marks[0].slot;
       slots_[slot].computed = !call.op.view || (viewed >= 0 && slots_[viewed].computed);
     }
     add(call.out[i], call.op.saves_out >> i & 1, slot);
   }
   nodes_.push_back(std::move(node));
+  ++taken_;
 }
 
 // A thread that has used up no tape met a value of another thread's.
@@ -146,11 +171,47 @@ void Tape::check_idle(const char* what) const {
       "do it when backward() has returned, or inside NoGrad");
 }
 
+// Note [What nobody can differentiate any more]
+void Tape::drop_unreachable() {
+  std::vector<long> own(slots_.size(), 0);  // handles of the tape's to what is in a slot
+  for (const Node& node : nodes_) {
+    for (size_t i = 0; i < node.values.size(); ++i) {
+      const bool saved = i < node.inputs ? node.op->saves_in >> i & 1
+                                         : node.op->saves_out >> (i - node.inputs) & 1;
+      if (saved && node.marks[i].slot >= 0) ++own[node.marks[i].slot];
+    }
+  }
+  std::vector<char> wanted(slots_.size());
+  for (size_t s = 0; s < slots_.size(); ++s)
+    wanted[s] = slots_[s].value.use_count() > own[s] + slots_[s].keep.defined();
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    Node& node = nodes_[i];
+    const auto is_wanted = [&](const Mark& mark) { return mark.slot >= 0 && wanted[mark.slot]; };
+    if (std::ranges::none_of(node.out_marks(), is_wanted)) {
+      node.op = nullptr;
+      continue;
+    }
+    for (const Mark& mark : node.marks) {
+      if (mark.slot >= 0) wanted[mark.slot] = 1;
+    }
+  }
+  std::erase_if(nodes_, [](const Node& node) { return !node.op; });
+  std::erase_if(leaves_, [&](const auto& leaf) { return !wanted[leaf.second]; });
+  free_slots_.clear();
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (wanted[s]) continue;
+    slots_[s] = {};
+    free_slots_.push_back(int64_t(s));
+  }
+  look_at_ = std::max(look_at_, 2 * nodes_.size());
+}
+
 void Tape::clear() {
   cleared_ = true;
   nodes_.clear();
   outside_ = 0;
   slots_.clear();
+  free_slots_.clear();
   leaves_.clear();
   generation_ = next_generation();
 }
@@ -336,9 +397,14 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
       if (leaf && last_to_add[slot] == i) complete(slot);
     }
   }
-  for (size_t slot = 0; slot < slots_.size(); ++slot) {
-    if (grads[slot].defined() && slots_[slot].keep.defined()) complete(int64_t(slot));
+  // In the order in which the ops that were gone through first used them. Their slots may be of
+  // another order, as they tell of all that is on the tape.
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    for (const auto [slot, version] : nodes_[i].in_marks()) {
+      if (slot >= 0 && last_to_add[slot] == i && grads[slot].defined()) complete(slot);
+    }
   }
+  if (grads[root_slot].defined()) complete(root_slot);  // the root is a leaf
 }
 
 void backward(const Tensor& root, const BackwardOptions& options) {
@@ -356,6 +422,8 @@ GradMode::GradMode(bool on) : before_(Context::current().grad_enabled) {
 GradMode::~GradMode() { Context::current().grad_enabled = before_; }
 
 void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
+  SINTER_CHECK(hook, usage, "register_hook: a hook of no function: it is null",
+      "a hook takes the gradient and returns its replacement, or an undefined tensor");
   SINTER_CHECK(t.requires_grad(), state,
       cat("register_hook: the tensor does not require grad: ", t.describe()));
   Tape::current().check_idle("register_hook");

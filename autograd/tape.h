@@ -7,6 +7,13 @@
 // may share, the tape keeps its own list and writes nothing into them. It holds no handle to
 // intermediate results but those that backward reads. One tape per thread; clear() starts a new
 // generation.
+//
+// Note [What nobody can differentiate any more]
+//   A forward pass of which no backward() follows would stay on the tape for good. So when the tape
+//   has grown to twice what it last had to keep, it looks which results are still in use: those of
+//   which there are more handles than its own, and all that they were made from. The other ops go,
+//   and their slots are used again. A training loop whose steps fit does not look: the length at
+//   which it does stays when the tape is cleared.
 #pragma once
 
 #include <deque>
@@ -31,6 +38,7 @@ class Tape final : public Recorder {
   }
   void retain(int64_t slot, const Tensor& t) { slots_[slot].keep = t; }
   size_t size() const { return nodes_.size(); }
+  uint64_t taken() const { return taken_; }  // ops since the beginning, those that are gone too
   // The number of the op whose backward runs now, or -1.
   int64_t running() const { return running_; }
   // Called with each leaf that backward() gives a gradient to, just before: no op tells of it.
@@ -50,6 +58,7 @@ class Tape final : public Recorder {
     Tensor keep;  // whose .grad receives the gradient: a leaf, or a tensor that asked for it
     const char* used = nullptr;  // the value comes from a tape that was used up, or from another
                                  // thread's: the op that took it
+    std::weak_ptr<const void> value;  // what an op made
     std::vector<std::function<Tensor(const Tensor&)>> hooks;
     // An op computed the value, so its gradient has the value's type. That of a parameter, or of a
     // view of one (low_precision), may be wider: f32 of bf16.
@@ -72,7 +81,9 @@ class Tape final : public Recorder {
     const char* module;  // Context::module
   };
   static uint64_t next_generation();
+  int64_t new_slot();
   int64_t slot_for_input(const Tensor& t, const char* op);
+  void drop_unreachable();
   static void check_known(const Tensor& leaf, const char* op);
   void check_usable(const Node& node) const;
   Tensors run_backward(const Node& node, const Tensors& grads);
@@ -81,11 +92,14 @@ class Tape final : public Recorder {
   void deliver(Slot& slot, Tensor gradient) const;
 
   std::vector<Node> nodes_;
-  size_t outside_ = 0;  // the first of nodes_ that are no part of the step that is being recorded
+  size_t outside_ = 0;   // the first of nodes_ that are no part of the step that is being recorded
+  size_t look_at_ = 32;  // this many of nodes_, for Note [What nobody can differentiate any more]
   std::deque<Slot> slots_;
+  std::vector<int64_t> free_slots_;
   std::unordered_map<const void*, int64_t>
       leaves_;  // slots by Tensor::id(); their slots keep them alive
   uint64_t generation_ = next_generation();
+  uint64_t taken_ = 0;
   bool cleared_ = false;  // ever
   bool busy_ = false;     // backward() runs
   int64_t running_ = -1;

@@ -71,8 +71,10 @@ void bind_gradients(Captured& c) {
   const Graph& graph = c.fused.graph;
   for (Leaf& g : c.leaves) {
     if (g.after != Leaf::After::set) continue;
-    SINTER_CHECK(graph.buffers[graph.values[g.grad].buffer].kind != Buffer::Kind::input, state,
-        cat("capture: the gradient of ", name_of(g), " is set to an input"),
+    const Buffer& buffer = graph.buffer_of(g.grad);
+    SINTER_CHECK(buffer.kind != Buffer::Kind::input && !buffer.constant.defined(), state,
+        cat("capture: the gradient of ", name_of(g), " is set to ",
+            buffer.constant.defined() ? "a tensor that the host makes in the step" : "an input"),
         "set it to a copy(..)");
     g.given = c.executor->tensor(g.grad);
     for (const auto& [parameter, rule] : graph.taken) {
@@ -80,6 +82,16 @@ void bind_gradients(Captured& c) {
       g.given = without_memory(g.given);
       g.taken_by = rule;
     }
+  }
+}
+
+// Note [Constants of a step], graph.cpp
+void own_constants(Captured& c) {
+  for (Buffer& buffer : c.recorded.buffers) {
+    if (buffer.constant.defined()) buffer.storage = buffer.constant.storage();
+  }
+  for (size_t i = 0; i < c.recorded.outputs.size(); ++i) {
+    if (c.recorded.buffer_of(c.recorded.outputs[i]).constant.defined()) c.constants.push_back(i);
   }
 }
 
@@ -97,6 +109,16 @@ bool same_layout(const Tensor& a, const Tensor& b) {
 bool same_before(const Leaf& leaf, const Tensor& now) {
   return leaf.before.defined() == now.defined() && has_memory(leaf.before) == has_memory(now) &&
          (!has_memory(now) || leaf.before.offset() == now.offset());
+}
+
+bool Recorded::flags_fit() const {
+  const uint64_t changes = TrainingFlag::changes();
+  if (changes == flags_seen) return true;
+  const TrainingFlag::Numbers now = TrainingFlag::off();
+  const auto differs = [&](uint64_t f) { return now.contains(f) != off.contains(f); };
+  if (std::ranges::any_of(flags, differs)) return false;
+  flags_seen = changes;
+  return true;
 }
 
 bool began_alike(const Recorded& a, const Recorded& b) {
@@ -140,7 +162,8 @@ WrittenMemory::WrittenMemory(const Graph& graph) {
   }
 }
 
-void WrittenMemory::check_apart(const Tensors& given) const {
+void WrittenMemory::check_apart(
+    const Tensors& given, size_t inputs_of_step, const std::vector<Leaf>& leaves) const {
   for (size_t i = 0; i < given.size(); ++i) {
     const auto shares = [&](size_t written) {
       return written != i && given[i].storage() == given[written].storage() &&
@@ -150,8 +173,15 @@ void WrittenMemory::check_apart(const Tensors& given) const {
     const auto& closed = writes ? all_closure : closure;
     const bool apart = std::ranges::find(closed, given[i].storage().get()) == closed.end() &&
                        std::ranges::none_of(inputs, shares);
+    const auto name = [&] {
+      if (i < inputs_of_step) return cat("input ", i);
+      const auto leaf = std::ranges::find_if(leaves, [&](const Leaf& l) {
+        return l.before.is_same(given[i]) || gradient_of(l.tensor).is_same(given[i]);
+      });
+      return cat("the gradient of ", leaf == leaves.end() ? "a leaf" : name_of(*leaf));
+    };
     SINTER_CHECK(apart, state,
-        cat("capture: input ", i, ", ", given[i].describe(),
+        cat("capture: ", name(), ", ", given[i].describe(),
             ", shares memory with another tensor that the step uses, and the step changes one of "
             "them"),
         "give a copy(..) of it");
@@ -164,6 +194,7 @@ std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second,
   auto captured = std::make_unique<Captured>(Captured{std::move(second)});
   Captured& c = *captured;
   keep_gradients(c, first);
+  own_constants(c);
 
   // The emulator's times mean nothing: there fewer launches always win.
   const bool chooses =

@@ -10,6 +10,7 @@
 #include "capture/executor.h"
 #include "capture/recording.h"
 #include "capture/rules.h"
+#include "core/training_flag.h"
 
 namespace sinter::capture {
 
@@ -25,6 +26,7 @@ struct Leaf {
   // Ops use `before`: it is an input of the graph or, as a piece of larger memory, must stay where
   // it is.
   bool read = false;
+  bool own = false;  // the recorded call made the tensor: the next one makes another
   After after = After::kept;
   int value = -1, grad = -1;  // of the graph, if it is set
   // Of a captured key: what .grad must be before a replay, laid out and placed in its storage as
@@ -42,6 +44,10 @@ struct Recorded {
   std::vector<Bf16Copy> bf16_copies;  // that it reads: up to date before each replay
   RandomOpsOfStep::Draws draws;
   bool clears_tape = false;
+  // The training flags that the function asked for, and those that were off when it began.
+  TrainingFlag::Numbers flags, off;
+  mutable uint64_t flags_seen = UINT64_MAX;  // TrainingFlag::changes() when they were last compared
+  bool flags_fit() const;
 };
 
 // t.grad(), undefined if there is none. A gradient that a rule took (rules.h) has no memory.
@@ -66,14 +72,16 @@ struct WrittenMemory {
   std::vector<size_t> inputs;
   WrittenMemory() = default;
   explicit WrittenMemory(const Graph& graph);
-  // Throws state if one of the graph's inputs shares it.
-  void check_apart(const Tensors& inputs) const;
+  // Throws state if one of the graph's inputs shares it. The first `inputs` of them are the step's,
+  // the others gradients of `leaves`, which they are or were before.
+  void check_apart(const Tensors& given, size_t inputs, const std::vector<Leaf>& leaves) const;
 };
 
 struct Captured : Recorded {
   Rewriter fused{{}, {}, {}};
   std::unique_ptr<Executor> executor;
   WrittenMemory written;
+  std::vector<size_t> constants;  // results that are constants of the step
 };
 
 // Rewrites, plans and prepares what two recordings agree on. `choices`: what measuring kept

@@ -151,11 +151,11 @@ bool Executor::in_arena(const Tensor& t) const {
 // the buffer to the caller's memory. That must not be the arena. A result of the last run lies
 // there, and nodes of this run may write their values over it before the input is read: so it is
 // copied first. If the step writes such an input, a copy is no help, since the caller would look
-// for the change in the result.
-void Executor::place(Input& input, const Tensor& given) {
+// for the change in the result; but a gradient of the last run is replaced by this one's.
+void Executor::place(Input& input, const Tensor& given, bool gradient) {
   Storage& storage = *input.tensor.storage();
   char* const from = static_cast<char*>(given.raw());
-  if (in_arena(given) && input.writer) {
+  if (!gradient && in_arena(given) && input.writer) {
     throw Error(Error::Kind::state,
         cat("capture: input ", &input - inputs_.data(), " is a result of this step, which ",
             input.writer, " changes in it: ", given.describe(),
@@ -197,8 +197,8 @@ void Executor::run(const Tensors& inputs) {
   replay(inputs);
 }
 
-void Executor::replay(const Tensors& inputs) {
-  for (size_t i = 0; i < inputs.size(); ++i) place(inputs_[i], inputs[i]);
+void Executor::replay(const Tensors& inputs, size_t gradients) {
+  for (size_t i = 0; i < inputs.size(); ++i) place(inputs_[i], inputs[i], i >= gradients);
   // Only the device's own records tell the nodes of a graph apart: a profile without them is of
   // single launches.
   const bool as_list = profiler::recording() && cuda::records_turn() == 0;
@@ -215,7 +215,7 @@ void Executor::replay(const Tensors& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Input& in = inputs_[i];
     if (!in.writer) continue;
-    if (cuda_graph_ && in.tensor.raw() != inputs[i].raw()) {
+    if (cuda_graph_ && in.tensor.raw() != inputs[i].raw() && !in_arena(inputs[i])) {
       copy_on_device(inputs[i].raw(), in.tensor.raw(), inputs[i].device(), size_t(in.bytes));
     }
     inputs[i].storage()->bump_version(in.writer);

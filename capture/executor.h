@@ -25,8 +25,10 @@ class Executor {
   // Throws shape unless inputs have the recorded shapes, strides and types, and state if an input
   // that the graph writes is a result of an earlier run. REQUIRES: inputs overlap as they did.
   void run(const Tensors& inputs);
-  // The same for inputs that are known to have those shapes, strides and types.
-  void replay(const Tensors& inputs);
+  // The same for inputs that are known to have those shapes, strides and types. Those from number
+  // `gradients` on may be results of an earlier run that the graph writes: nobody looks for the
+  // change in them.
+  void replay(const Tensors& inputs, size_t gradients = SIZE_MAX);
   // The CUDA graph alone, on whatever lies where it reads: for who times it.
   void launch_graph() { replay_->run(); }
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not
@@ -67,7 +69,7 @@ class Executor {
   void run(Instruction& i);
   static void count_writes(const Instruction& i);
   void run_list();
-  void place(Input& input, const Tensor& given);
+  void place(Input& input, const Tensor& given, bool gradient);
   bool in_arena(const Tensor& t) const;
   void check_inputs(const Tensors& inputs) const;
   const size_t launches_;

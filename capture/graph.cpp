@@ -68,6 +68,11 @@ int Graph::add_local(const Shape& shape, DType dtype, Device device) {
       {.buffer = buffer, .dtype = dtype, .shape = shape, .strides = contiguous_strides(shape)});
 }
 
+Device Graph::device() const {
+  if (nodes.empty()) return values.empty() ? kCpu : device_of(0);
+  return sinter::device_of(metas(nodes.front().in));
+}
+
 Tensor Graph::meta(int value) const {
   if (value < 0) return {};
   const Value& v = values[value];
@@ -203,9 +208,26 @@ std::string difference_of_attrs(const Attrs& a, const Attrs& b, const Sides& sid
   return text;
 }
 
+// Note [Constants of a step]
+//   A tensor that the host makes inside a step, by Tensor::zeros() or from(), is told to nobody,
+//   and is another one at each call. It is a constant if each recording finds the same elements in
+//   it: each takes a copy, which is the graph's own whatever the function and the caller do with
+//   theirs, and which a replay reads. So no op may change it: the next replay would go on with what
+//   the last one left. One that is the same tensor at the next call is no constant, but state.
+std::string difference_of_constants(const Graph& a, const Graph& b, int value, const Sides& sides) {
+  const std::string what = a.meta(value).describe() + ", which the host makes in the step, ";
+  if (a.changes_in_place(a.values[value].buffer))
+    return what +
+           "is changed in place: a replay would go on with what the last one left; let the "
+           "op change a copy(..) of it";
+  const Tensor &x = a.buffer_of(value).constant, &y = b.buffer_of(value).constant;
+  if (x.device() == y.device() && x.to_vector<uint8_t>() == y.to_vector<uint8_t>()) return "";
+  return cat(what, "holds other elements ", sides.b, " than ", sides.a);
+}
+
 // Of a value that both know by one number.
 std::string difference_of_memory(const Graph& a, const Graph& b, int value, const Sides& sides) {
-  const Buffer &x = a.buffers[a.values[value].buffer], &y = b.buffers[b.values[value].buffer];
+  const Buffer &x = a.buffer_of(value), &y = b.buffer_of(value);
   if (x.kind != y.kind) return "";  // told by the value
   const auto bits = [](double number) { return std::bit_cast<uint64_t>(number); };
   if (x.kind == Buffer::Kind::constant && bits(x.value) != bits(y.value)) {
@@ -213,6 +235,8 @@ std::string difference_of_memory(const Graph& a, const Graph& b, int value, cons
         " ", sides.b);
   }
   if (x.kind != Buffer::Kind::external || x.storage == y.storage) return "";
+  if (x.constant.defined() && y.constant.defined())
+    return difference_of_constants(a, b, value, sides);
   const std::string& name = a.values[value].name;
   return cat(name, name.empty() ? "" : " ", a.meta(value).describe(),
       ", which no op produced, is another tensor ", sides.b);

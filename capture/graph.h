@@ -28,6 +28,9 @@ struct Buffer {
   std::shared_ptr<Storage>
       storage;  // external and constant: what it is bound to; null in a loaded graph until bind()
   double value = 0;  // constant
+  // external, and the host made it while the step ran, as Tensor::zeros() in the function does:
+  // its bytes when the step ended. See Note [Constants of a step].
+  Tensor constant;
 };
 
 struct Value {
@@ -100,8 +103,10 @@ class Graph {
   int add_value(Value value);
   // A dense value in a new local buffer.
   int add_local(const Shape& shape, DType dtype, Device device);
-  Device device_of(int value) const { return buffers[values[value].buffer].device; }
-  Device device() const { return values.empty() ? kCpu : device_of(0); }
+  const Buffer& buffer_of(int value) const { return buffers[values[value].buffer]; }
+  Device device_of(int value) const { return buffer_of(value).device; }
+  // Of its nodes, which Recording holds to one; inputs that none of them reads may lie elsewhere.
+  Device device() const;
   // Without storage, for shape rules and costs; undefined for -1.
   Tensor meta(int value) const;
   Tensors metas(const std::vector<int>& ids) const;

@@ -4,6 +4,7 @@
 
 #include "autograd/tape.h"
 #include "core/context.h"
+#include "core/device/memory.h"
 #include "ops/ops.h"
 
 namespace sinter::capture {
@@ -22,7 +23,8 @@ std::vector<int64_t> key_of(const Tensor& t) {
 
 }  // namespace
 
-Recording::Recording(const Tensors& inputs, bool launches) {
+Recording::Recording(const Tensors& inputs, bool launches)
+    : begun_(Storage(Storage::WithoutBytes{}, 0, kCpu).uid()) {
   SINTER_CHECK(!recording_now, state,
       "capture: a recording inside a recording; ops go to one graph only",
       "end the outer one first");
@@ -35,6 +37,8 @@ Recording::Recording(const Tensors& inputs, bool launches) {
     tape_before_ = std::exchange(Tape::current(), Tape());
   }
   node_of_taped_.assign(Tape::current().size(), -1);
+  taken_ = Tape::current().taken();
+  TrainingFlag::asked = &flags_;
   random_ops_.emplace();
   reads_forbidden_before_ = context.host_reads_forbidden;
   context.host_reads_forbidden = "a captured step";
@@ -44,7 +48,8 @@ Recording::Recording(const Tensors& inputs, bool launches) {
   Tape::current().on_gradient = [this](const Tensor& leaf) {
     const auto same = [&](const Reached& r) { return r.leaf.is_same(leaf); };
     if (std::ranges::any_of(reached_, same)) return;
-    reached_.push_back({leaf, made_here(leaf.autograd().grad) ? Tensor() : leaf.autograd().grad});
+    const Tensor& before = leaf.autograd().grad;
+    reached_.push_back({leaf, own(before) ? Tensor() : before, own(leaf)});
   };
 
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -73,6 +78,7 @@ Recording::~Recording() {
   Tape::current().keep_out_of(0);
   context.host_reads_forbidden = reads_forbidden_before_;
   recording_now = false;
+  TrainingFlag::asked = nullptr;
   if (!tape_before_) return;
   context.launches = true;
   Tape::current() = std::move(*tape_before_);
@@ -153,17 +159,28 @@ int Recording::value_of(const Tensor& t) {
   return it->second;
 }
 
+// A replay has one device: its memory, its kernels, and on CUDA its graph are of that one.
+void Recording::check_device(const Call& call) const {
+  if (graph_.nodes.empty()) return;
+  const Device device = device_of(call.in), before = graph_.device();
+  SINTER_CHECK(device == before, state,
+      cat("capture: a step on two devices: ", call.op.text(), " works on ", device.str(), " and ",
+          graph_.nodes.front().op->text(), ", the first op of the step, on ", before.str(),
+          "; a captured step has one"),
+      cat("a Step for each device; or give to(", before.str(), ") of it as an input"));
+}
+
 void Recording::record(const Call& call) {
   // node_of_taped_ says which node an op on the tape is, so that a node of backward() can name the
   // forward node whose gradient it makes. The tape is told of an op before the recorder is: if it
-  // has grown since the last call, it has taken this op. backward() clears the tape, which then
-  // begins again: also a tape of another length than the last one has this op as its last.
+  // has taken one since the last call, it is this op, and its last.
   const Tape& tape = Tape::current();
-  const bool taped = tape.size() > 0 && tape.size() != node_of_taped_.size();
+  const bool taped = std::exchange(taken_, tape.taken()) != tape.taken();
   node_of_taped_.resize(tape.size(), -1);
   if (&call.op == &kLowPrecisionOp) note_bf16_copy(call.in[0], call.in[0].autograd().bf16_copy);
   if (call.op.view) return;                                            // views are values
   if (&call.op == &kRenewCopyOp && !changed_here(call.in[0])) return;  // before the step, then
+  check_device(call);
   const Context& context = Context::current();
   const bool loss = context.phase == Phase::none && context.grad_enabled;  // outside of modules
   const Phase phase = loss ? Phase::forward : context.phase;
@@ -210,6 +227,12 @@ Graph Recording::finish(const Tensors& outputs, const Tensors& parameters, Tenso
     graph_.inputs.push_back(value);
     graph_.buffers[known->second].kind = Buffer::Kind::input;
     graph_.buffers[known->second].storage = nullptr;
+  }
+  for (Buffer& b : graph_.buffers) {
+    if (b.kind != Buffer::Kind::external || b.storage->uid() <= begun_ || !b.storage->has_bytes())
+      continue;
+    b.constant = Tensor::empty({int64_t(b.bytes)}, DType::u8, b.device);
+    copy_on_device(b.constant.raw(), b.storage->data(), b.device, b.bytes);
   }
   graph_.verify("recording");
   return std::move(graph_);

@@ -15,6 +15,7 @@
 
 #include "autograd/tape.h"
 #include "capture/graph.h"
+#include "core/training_flag.h"
 #include "ops/optim/step_state.h"
 
 namespace sinter::capture {
@@ -39,11 +40,13 @@ class Recording final : public Recorder {
   // before; undefined if the step made that.
   struct Reached {
     Tensor leaf, before;
+    bool own;  // the step made the leaf
   };
   const std::vector<Reached>& reached() const { return reached_; }
   // The weights whose bf16 copies were asked for, with the copies as far as the step did not make
   // them itself. A copy that is old when the step begins is renewed before it, not in it.
   const std::vector<Bf16Copy>& bf16_copies() const { return bf16_copies_; }
+  const TrainingFlag::Numbers& flags() const { return flags_; }  // that were asked for
   RandomOpsOfStep::Draws draws() const { return random_ops_->draws(); }
   bool views_input(const Tensor& t) const { return region_of(t); }
   // Ends the recording. `parameters`: whose .grad() are results of the step, as far as they are
@@ -61,9 +64,12 @@ class Recording final : public Recorder {
     int buffer;
   };
   int value_of(const Tensor& t);
+  void check_device(const Call& call) const;
   // The region that t lies in, or nullptr.
   const Region* region_of(const Tensor& t) const;
   bool made_here(const Tensor& t) const;
+  // Is it of the step, made by an op or by the host?
+  bool own(const Tensor& t) const { return t.defined() && t.storage()->uid() > begun_; }
   bool changed_here(const Tensor& t) const;
   void note_bf16_copy(const Tensor& weight, const Tensor& copy);
   // The buffer of t, and where it begins in t's storage, in bytes.
@@ -77,6 +83,9 @@ class Recording final : public Recorder {
   std::vector<Reached> reached_;
   std::vector<Bf16Copy> bf16_copies_;
   std::vector<int> node_of_taped_;  // the graph's number of each op of the tape; -1: a view
+  TrainingFlag::Numbers flags_;
+  uint64_t taken_;        // Tape::taken() when the last op was told
+  const uint64_t begun_;  // storages of higher numbers were made since the recording began
   const char* reads_forbidden_before_;
   // To be put back, without launches.
   std::optional<Tape> tape_before_;

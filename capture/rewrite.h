@@ -66,6 +66,19 @@ class Rewriter {
   bool is_output(int value) const;    // memory of a result of the step
   bool is_gradient(int value) const;  // memory of a parameter's gradient at the end of the step
   std::vector<int> values_beside(int value) const;  // the others in its buffer
+  // See Uses.
+  std::vector<int> neighbours(int node, int begin, int end) const {
+    return uses_.neighbours(graph, node, begin, end);
+  }
+  // Is f() true? If not, it has changed nothing: values that it added would look like views of what
+  // lies beside them, and go.
+  template <class F> bool tried(F&& f) {
+    const size_t values = graph.values.size(), buffers = graph.buffers.size();
+    if (f()) return true;
+    graph.values.resize(values);
+    graph.buffers.resize(buffers);
+    return false;
+  }
   // A node of this op that reads the value, or -1.
   int find_reader(int value, const OpDef& op) const;
   // Does a node that is no member need the memory of `value`, or the caller as a result? The second

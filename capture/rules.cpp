@@ -63,7 +63,7 @@ void add_rule(const OpDef& op) {
 
 void Rule::apply(Rewriter& r) const {
   if (op->forms && !grows) fuse_patterns(r, *op);
-  for (const Code f : code) r.each_node([&](int i) { return f(r, i); });
+  for (const Code f : code) r.each_node([&](int i) { return r.tried([&] { return f(r, i); }); });
 }
 
 bool rule::is_weight_grad(const Node& node) {

@@ -16,22 +16,31 @@ namespace {
 //                          in memory
 //     multi_tensor_update  the updates that are left, as one launch
 //
-//   Updates join only if they are of one optimizer: the same op, attributes and step state. One of
-//   them is the last of the step, which also sums the losses and counts the step on. Its operands
-//   are those of the whole launch (join_steps), which Rewriter::fuse places where nothing is
-//   overtaken that must not be.
+//   Updates join only if they are of one step of one optimizer: the same op, attributes and step
+//   state, and none but the last is the last update of a step, which also sums the losses and
+//   counts the step on. Its operands are those of the whole launch (join_steps), which
+//   Rewriter::fuse places where nothing is overtaken that must not be. Members of a list run side
+//   by side, so none may write what another reads or writes, but for the step's state.
 
 bool is_update(const Node& node) { return optimizer_of(*node.op) != nullptr; }
 
 // The operands of the step, which end those of every update.
 int step_operand(const Node& node, size_t i) { return node.in[node.in.size() - kStepOperands + i]; }
 
-// Updates of one optimizer. Only one of them is the last of its step.
-bool of_one_optimizer(const Node& a, const Node& b) {
-  if (a.op != b.op || step_operand(a, 0) != step_operand(b, 0)) return false;
-  UpdateAttrs x = a.attrs.as<UpdateAttrs>(), y = b.attrs.as<UpdateAttrs>();
-  x.tail = y.tail = false;
-  return x == y;
+// Of any update op: is it the last one of a step of the optimizer whose state that is?
+bool ends_step(const Node& node, int state) {
+  return node.op && node.op->attrs == attr_type<UpdateAttrs>() &&
+         node.attrs.as<UpdateAttrs>().tail && step_operand(node, 0) == state;
+}
+
+// Updates of one step of one optimizer, if no other one between them ends the step.
+bool of_one_step(const Node& earlier, const Node& later) {
+  if (earlier.op != later.op || ends_step(earlier, step_operand(later, 0)) ||
+      step_operand(earlier, 0) != step_operand(later, 0))
+    return false;
+  UpdateAttrs x = later.attrs.as<UpdateAttrs>();
+  x.tail = false;
+  return x == earlier.attrs.as<UpdateAttrs>();
 }
 
 // Puts the step's operands of all `members` at the end of `fused`: one member at most has the
@@ -49,16 +58,25 @@ void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused)
   fused.attrs = attrs;
 }
 
-// Node i and all later ones that `joins` it, as one launch of `op`: the operands of each, then
-// those of the step once.
+// Node i and all later ones of its step that `joins` it, up to the first that may not run beside
+// those before it, as one launch of `op`: the operands of each, then those of the step once.
 template <class Joins> bool join_list(Rewriter& r, int i, const OpDef& op, const Joins& joins) {
   std::vector<int> members;
   Node fused{.op = &op, .role = Role::update};
+  const int state = step_operand(r.node(i), 0);
   for (int n = i; n < int(r.graph.nodes.size()); ++n) {
     const Node& other = r.node(n);
-    if (other.op != r.node(i).op || !of_one_optimizer(other, r.node(i)) || !joins(other)) continue;
-    members.push_back(n);
-    fused.in.insert(fused.in.end(), other.in.begin(), other.in.end() - kStepOperands);
+    if (n == i || (of_one_step(r.node(i), other) && joins(other))) {
+      Node alone = other;  // all may read the step's state beside the last, which writes it
+      alone.in[alone.in.size() - kStepOperands] = -1;
+      const auto clashes = [&](int m) {
+        return std::ranges::binary_search(members, m) && r.graph.conflict(alone, r.node(m));
+      };
+      if (std::ranges::any_of(r.neighbours(n, i, n), clashes)) break;
+      members.push_back(n);
+      fused.in.insert(fused.in.end(), other.in.begin(), other.in.end() - kStepOperands);
+    }
+    if (ends_step(other, state)) break;
   }
   if (members.size() < 2) return false;
   join_steps(r, members, fused);
@@ -125,10 +143,16 @@ bool rule::weight_grad_update(Rewriter& r, int i) {
               "train in one process; here the update runs behind the sum"});
     if (Obstacle other = r.other_reader(cat("the gradient of ", name), grad, {update}))
       return r.miss("weight_grad_update", {i, update}, std::move(other));
+    if (r.node(update).any_written([&](int value) { return r.graph.reads(made, value); }))
+      return r.miss("weight_grad_update", {i, update},
+          {cat("the gradient of ", name, " is made from what its update changes"),
+              "give the product a copy(..)"});
   }
-  if (!of_one_optimizer(r.node(updates.front()), r.node(updates.back())))
+  const auto [earlier, later] = std::minmax(updates.front(), updates.back());
+  if (earlier != later && !of_one_step(r.node(earlier), r.node(later)))
     return r.miss("weight_grad_update", members,
-        {"weight and bias have different optimizers", "give both to one optimizer"});
+        {"weight and bias are updated by different optimizers, or steps of one",
+            "update both by one step of one optimizer"});
   Node fused{.op = &kWeightGradUpdateOp, .in = {made.in[0], made.in[1]}, .role = Role::update};
   for (const int update : updates) {
     const std::vector<int>& in = r.node(update).in;

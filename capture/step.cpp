@@ -4,8 +4,8 @@
 #include <chrono>
 
 #include "autograd/tape.h"
+#include "core/communicator.h"
 #include "core/context.h"
-#include "core/training_flag.h"
 #include "ops/ops.h"
 #include "ops/optim/step_state.h"
 #include "ops/product/gemm_library.h"
@@ -58,8 +58,8 @@ bool somebody_listens() {
 
 struct Step::Key {
   int64_t mode;
-  int64_t first_row;  // part of dropout's attributes
-  uint64_t training_flags, thread;
+  int64_t first_row;       // part of dropout's attributes
+  uint64_t thread, ranks;  // ranks: Communicator::uid()
   bool grad_enabled, tf32;
   bool operator==(const Key&) const = default;
 };
@@ -82,10 +82,13 @@ struct Step::Entry {
   bool strict = false;
   bool adopted = false;  // the graph reads the inputs where they were
   std::unique_ptr<Captured> captured;
+  const Recorded& recorded() const { return captured ? *captured : *first; }
 };
 
 Step::Step(Function function, StepOptions options)
     : function_(std::move(function)), options_(std::move(options)) {
+  SINTER_CHECK(function_, usage, "capture: a Step of no function: it is null",
+      "give it what takes the inputs and returns the results");
   SINTER_CHECK(options_.cache_size >= 1, usage, "capture: the cache needs room for one key");
   SINTER_CHECK(options_.recheck_every.value_or(0) >= 0, usage,
       cat("capture: recheck_every out of range: ", *options_.recheck_every, "; at least 0"));
@@ -201,6 +204,7 @@ bool Step::matches(const Entry& entry, const Tensors& inputs, const Key& key, bo
         in.requires_grad != t.requires_grad() || (entry.adopted && !anywhere && in.at != t.raw()))
       return false;
   }
+  if (!entry.recorded().flags_fit()) return false;
   return !entry.captured || gradients_fit(*entry.captured, inputs);
 }
 
@@ -209,8 +213,9 @@ Step::Entry* Step::find(const Tensors& inputs, const Key& key) {
   for (const auto& entry : entries_) {
     if (!matches(*entry, inputs, key)) continue;
     if (entry->captured) return entry.get();
-    const bool alike = std::ranges::all_of(entry->first->leaves,
-        [&](const Leaf& leaf) { return same_before(leaf, gradient_of(tensor_of(leaf, inputs))); });
+    const bool alike = std::ranges::all_of(entry->first->leaves, [&](const Leaf& leaf) {
+      return leaf.own || same_before(leaf, gradient_of(tensor_of(leaf, inputs)));
+    });
     if (alike || (!entry->strict && !recorded)) recorded = entry.get();
   }
   return recorded;
@@ -234,9 +239,10 @@ std::string Step::key_difference(const Entry& entry, const Tensors& inputs, cons
       return cat("input ", i, in.requires_grad ? " no longer requires grad" : " requires grad");
   }
   if (entry.key.mode != key.mode) return cat("mode is ", key.mode, ", before ", entry.key.mode);
-  if (entry.key.training_flags != key.training_flags) return "another module trains";
+  if (!entry.recorded().flags_fit()) return "another module trains";
   if (entry.key.thread != key.thread) return "it is another thread";
   if (entry.key.first_row != key.first_row) return "set_first_row() is another";
+  if (entry.key.ranks != key.ranks) return "the ranks are those of another Communicator";
   if (!(entry.key == key)) return "grad mode or TF32 is another";
   return "another gradient is there at entry";
 }
@@ -285,8 +291,8 @@ const Tensors& Step::operator()(const Tensors& inputs) {
   check_inputs(inputs);
   const Key key{.mode = options_.mode ? options_.mode() : 0,
       .first_row = first_row(),
-      .training_flags = TrainingFlag::all_off(),
       .thread = this_thread(),
+      .ranks = Communicator::current() ? Communicator::current()->uid() : 0,
       .grad_enabled = Context::current().grad_enabled,
       .tf32 = allow_tf32()};
   Entry* entry = find(inputs, key);
@@ -319,11 +325,11 @@ void Step::replay(Captured& c, const Tensors& inputs) {
     }
   }
   const Tensors& bound = reads_gradients ? bound_ : inputs;
-  c.written.check_apart(bound);
+  c.written.check_apart(bound, inputs.size(), c.leaves);
   {
     std::optional<RandomOpsOfStep> random_ops;
     if (c.draws.ops > 0 || c.draws.restarted) random_ops.emplace();
-    c.executor->replay(bound);
+    c.executor->replay(bound, inputs.size());
     RandomOpsOfStep::count(c.draws);
   }
   ++stats_.replays;
@@ -336,6 +342,7 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   }
   if (c.clears_tape) clear_tape();
   results_ = c.executor->outputs();
+  for (const size_t i : c.constants) results_[i] = copy(off_tape(results_[i]));
 }
 
 Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& key) {

@@ -25,12 +25,13 @@
 //   then. The calls since the change had the old number: a wrong result, but not for ever.
 //
 //   Nothing is launched, copied, sent or waited for (Note [Recording without doing] of
-//   recording.h), and what the library keeps is as before: gradients and all else that autograd
-//   knows of parameters, inputs and leaves, versions, random numbers, the step's state, running
-//   statistics, the position of Batches, the tape. So the results of all calls are those of a step
-//   that does not look. What the function itself does on the host it does once more: it counts,
-//   prints, and assigns variables, to which a tensor that it made is then a meta tensor, whose
-//   elements cannot be read. A profile has a row "recheck" of it, and no other.
+//   recording.h), but for tensors that the function makes on the host, which are compared; and what
+//   the library keeps is as before: gradients and all else that autograd knows of parameters,
+//   inputs and leaves, versions, random numbers, the step's state, running statistics, the position
+//   of Batches, the tape. So the results of all calls are those of a step that does not look. What
+//   the function itself does on the host it does once more: it counts, prints, and assigns
+//   variables, to which a tensor that it made is then a meta tensor, whose elements cannot be read.
+//   A profile has a row "recheck" of it, and no other.
 //
 // Note [What a replay promises]
 //   A step gives what its function would give at this call, or refuses with an Error that says
@@ -40,7 +41,14 @@
 //   replays, else the difference is the error.
 //
 //   The key: shapes, strides, types and devices of the inputs, which of them require grad; the
-//   training flags of all modules, grad mode, `mode`, set_first_row(), the thread.
+//   training flags that the function asks for, grad mode, `mode`, set_first_row(), the thread, the
+//   Communicator.
+//
+//   Devices. A step works on one; an op on a second is refused. Inputs that no op reads may lie
+//   elsewhere. to() inside is refused.
+//
+//   Constants. A tensor that the host makes inside (Tensor::zeros(), from()) is a constant, if each
+//   recording finds the same elements in it; else it is refused, and so is an op that changes it.
 //
 //   Inputs may lie elsewhere at each call, change in place between calls, be results of the last
 //   call, and share memory with each other or a parameter, as far as the step writes none of that
@@ -57,7 +65,8 @@
 //   Gradients of parameters, of inputs and of other leaves that backward() reaches are set, added
 //   to what is there, or cleared, as the function does; where a gradient at entry matters, its
 //   presence and its place in its storage belong to the key. They own their memory as results do.
-//   One that a rule took (see rules.h) cannot be added to or read: that is refused.
+//   One that a rule took (see rules.h) cannot be added to or read: that is refused. A gradient of
+//   the last call may be read and changed; what held it then is overwritten, as results are.
 //
 //   Parameters: another storage, layout, number, requires_grad or bf16 copy is a guard miss, which
 //   is named, and the step is captured again. A parameter that was written between calls is seen,

@@ -56,7 +56,7 @@ class KeptAutograd {
 }  // namespace
 
 Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves, bool launches) {
-  Recorded r;
+  Recorded r{.off = TrainingFlag::off()};
   const auto follow = [&](const Tensor& t, int parameter, int input) {
     const bool known =
         std::ranges::any_of(r.leaves, [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
@@ -75,7 +75,7 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
                                               : without_memory(inputs[i]));
   }
   for (const Leaf& leaf : known_leaves) {
-    if (leaf.parameter < 0 && leaf.input < 0) follow(leaf.tensor, -1, -1);
+    if (leaf.parameter < 0 && leaf.input < 0 && !leaf.own) follow(leaf.tensor, -1, -1);
   }
   KeptAutograd kept;
   for (size_t i = 0; !launches && i < inputs.size(); ++i) kept.keep(inputs[i]);
@@ -90,10 +90,12 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
       check_result(results[i], i);
       if (recording.views_input(results[i])) results[i] = copy(off_tape(results[i]));
     }
-    for (const auto& [leaf, before] : recording.reached()) {
+    for (const auto& [leaf, before, own] : recording.reached()) {
       const size_t known = r.leaves.size();
       follow(leaf, -1, -1);
-      if (r.leaves.size() > known) r.leaves.back().before = before;
+      if (r.leaves.size() == known) continue;
+      r.leaves.back().before = before;
+      r.leaves.back().own = own;
     }
     Tensors with_gradient, before;
     for (Leaf& leaf : r.leaves) {
@@ -108,6 +110,7 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
     }
     r.bf16_copies = recording.bf16_copies();
     r.draws = recording.draws();
+    r.flags = recording.flags();
     r.clears_tape = !recording.reached().empty() && Tape::current().size() == 0;
     r.recorded = recording.finish(results, with_gradient, &before);
     size_t set = 0;
@@ -123,7 +126,7 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
   for (const Leaf& leaf : r.leaves) {
     if (leaf.read && !is_external(r.recorded, leaf.before)) bound.push_back(leaf.before);
   }
-  WrittenMemory(r.recorded).check_apart(bound);
+  WrittenMemory(r.recorded).check_apart(bound, inputs.size(), r.leaves);
   if (!launches) return r;
   ++stats_.recordings;
   for (Tensor& t : results) {  // as those of a replay

@@ -9,6 +9,7 @@
 // One communicator per thread; not thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -47,6 +48,7 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  uint64_t uid() const { return uid_; }  // not 0; no other one ever has it
   int rank() const { return rank_; }
   int size() const { return size_; }
   virtual std::string describe() const = 0;  // "Open MPI 4.1.4"
@@ -88,6 +90,8 @@ class Communicator {
   virtual Time finish(int64_t bucket) = 0;
 
  private:
+  static inline std::atomic<uint64_t> made_{0};
+  const uint64_t uid_ = ++made_;
   int rank_, size_;
   double timeout_ = 60;
   Stats stats_;

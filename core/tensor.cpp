@@ -142,6 +142,11 @@ Tensor Tensor::readable() const {
 
 Tensor Tensor::to(Device device) const {
   impl("to");
+  const char* why = Context::current().host_reads_forbidden;
+  SINTER_CHECK(!why, state,
+      cat("to: a tensor is copied by the host inside ", why, ": ", describe(),
+          "; a replay would not copy it again"),
+      "copy it before the step and give it as an input; copy(..) is an op");
   Tensor out = empty(shape(), dtype(), device);
   if (is_contiguous() && this->device() == kCpu) {
     copy_to_device(out.raw(), device, raw(), dtype(), numel());

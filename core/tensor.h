@@ -88,6 +88,8 @@ class Tensor {
   // Identity of the handle's target: equal for copies, different for views.
   const void* id() const { return impl_.get(); }
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+  // To ask later whether the tensor is still in use, without keeping it: by how many handles.
+  std::weak_ptr<const void> watch() const { return impl_; }
 
   // Pointer to the first element, for kernels. REQUIRES: T is the element type (checked).
   template <class T> T* data() const {

@@ -1,29 +1,37 @@
 #include "core/training_flag.h"
 
 #include <atomic>
-
-#include "core/rng.h"
+#include <mutex>
 
 namespace sinter {
 namespace {
 
-std::atomic<uint64_t> flags_off{0};
+std::atomic<uint64_t> flags_made{0}, flags_set{0};
+std::mutex mutex_of_flags;
 
-uint64_t draw_token() {
-  static std::atomic<uint64_t> drawn{0};
-  const uint64_t n = drawn++;
-  return uint64_t{philox_word(n, 1, 0)} << 32 | philox_word(n, 1, 1);
+// Never destroyed: a module of static storage sets its flag after all that is.
+TrainingFlag::Numbers& flags_off() {
+  static auto& off = *new TrainingFlag::Numbers;
+  return off;
 }
 
 }  // namespace
 
+uint64_t TrainingFlag::next() { return ++flags_made; }
+uint64_t TrainingFlag::changes() { return flags_set; }
+
 void TrainingFlag::set(bool on) {
   if (on == on_) return;
-  if (token_ == 0) token_ = draw_token();
-  flags_off ^= token_;
   on_ = on;
+  const std::lock_guard lock(mutex_of_flags);
+  if (on) flags_off().erase(number_);
+  if (!on) flags_off().insert(number_);
+  ++flags_set;
 }
 
-uint64_t TrainingFlag::all_off() { return flags_off; }
+TrainingFlag::Numbers TrainingFlag::off() {
+  const std::lock_guard lock(mutex_of_flags);
+  return flags_off();
+}
 
 }  // namespace sinter

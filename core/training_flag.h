@@ -1,9 +1,10 @@
-// TrainingFlag: a module's "training or evaluation?", on to begin with; and one number for the
-// flags of all modules of the process, by which a captured step knows that some flag changed. A
-// flag is its module's, so not thread-safe; the number is.
+// TrainingFlag: a module's "training or evaluation?", on to begin with. A captured step asks which
+// flags its function looked at, so that it knows when one of these changes, whatever other modules
+// and threads do with theirs. A flag is its module's, so not thread-safe; what is static is.
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <utility>
 
 namespace sinter {
@@ -12,20 +13,26 @@ class TrainingFlag {
  public:
   TrainingFlag() = default;
   TrainingFlag(TrainingFlag&& other) noexcept
-      : on_(std::exchange(other.on_, true)), token_(std::exchange(other.token_, 0)) {}
+      : on_(std::exchange(other.on_, true)), number_(std::exchange(other.number_, next())) {}
   TrainingFlag& operator=(TrainingFlag&&) = delete;
   ~TrainingFlag() { set(true); }
 
-  operator bool() const { return on_; }
+  operator bool() const {
+    if (asked) asked->insert(number_);
+    return on_;
+  }
   void set(bool on);
 
-  // The xor of a random number per flag that is off: equal for the same flags, and again when they
-  // are as they were.
-  static uint64_t all_off();
+  using Numbers = std::set<uint64_t>;
+  static Numbers off();       // those of the process that are off
+  static uint64_t changes();  // how often a flag of the process was set
+  // Gets the flags that this thread asks for, if it is set.
+  static inline thread_local Numbers* asked = nullptr;
 
  private:
+  static uint64_t next();
   bool on_ = true;
-  uint64_t token_ = 0;  // drawn at the first use
+  uint64_t number_ = next();  // no other flag ever has it
 };
 
 }  // namespace sinter

@@ -75,6 +75,10 @@ void Optimizer::count_skipped() {
   if (std::ranges::all_of(params_, has_gradient)) return;
   std::vector<double> counts;
   for (const NamedTensor& p : params_) counts.push_back(has_gradient(p) ? 0 : 1);
+  // Of more patterns than this those go that no captured step holds.
+  constexpr size_t kPatterns = 64;
+  if (skips_.size() >= kPatterns && !skips_.contains(counts))
+    std::erase_if(skips_, [](const auto& kept) { return kept.second.is_sole_owner(); });
   Tensor& skips = skips_[counts];
   if (!skips.defined()) {
     skips = Tensor::from(counts, skipped_.shape(), skipped_.device());

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
 
 #include "core/allocator.h"
+#include "core/parallel.h"
+#include "nn/linear.h"
+#include "nn/mlp.h"
 #include "ops/ops.h"
 #include "tests/test_util.h"
 
@@ -331,6 +335,195 @@ TEST(Tape, PartsOfABatchAddUpToTheGradientOfItsMean) {
   for (const auto& [begin, end] : {std::pair{0, 2}, {2, 5}})
     backward(square(parts, cast(slice(x, 0, begin, end), parts.dtype())), {.rows = 5});
   EXPECT_NEAR(parts.grad().item(), whole.grad().item(), 1e-6);
+}
+
+// ---- forward passes without backward
+
+int64_t live_bytes() { return allocator(kCpu).stats().live_bytes; }
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  file >> pages >> pages;
+  return pages * 4096;
+}
+
+TEST(Cases, ForwardWithoutNoGrad) {
+  clear_tape();
+  const int threads = num_threads();
+  set_num_threads(1);  // no team between ops of some microseconds
+  nn::Mlp net({64, 64, 10});
+  const Tensor x = Tensor::ones({16, 64});
+  net(x);
+  const int64_t live = live_bytes(), resident = resident_bytes();
+  int64_t most = 0;
+  for (int i = 0; i < 10000; ++i) {
+    net(x);
+    most = std::max(most, live_bytes() - live);
+  }
+  set_num_threads(threads);
+  EXPECT_LT(most, 256 << 10) << "of 4 kB a pass";
+  EXPECT_LT(resident_bytes() - resident, 8 << 20);
+  EXPECT_LT(Tape::current().size(), 100u);
+  clear_tape();
+}
+
+// What the passes are, whose results nobody keeps.
+TEST(Tape, ForgetsWhatNobodyCanDifferentiate) {
+  const Tensor w = Tensor::ones({64, 64}).set_requires_grad(true);
+  const std::pair<const char*, std::function<void(const Tensor&)>> passes[] = {
+      {"saved results", [&](const Tensor& x) { tanh(exp(relu(linear(x, w)))); }},
+      {"saved views",
+          [&](const Tensor& x) {
+            linear(reshape(relu(linear(x, w)), {8, 64}), w);
+          }},
+      {"values that ask for their gradient",
+          [&](const Tensor& x) {
+            const Tensor y = relu(linear(x, w));
+            retain_grad(y);
+            register_hook(y, [](const Tensor& g) { return g; });
+            exp(y);
+          }},
+      {"leaves of their own",
+          [&](const Tensor& x) { relu(linear(copy(x).set_requires_grad(true), w)); }},
+      {"a tape that was kept",
+          [&](const Tensor& x) { backward(relu(linear(x, w)), {.retain_tape = true}); }},
+      {"values of a tape that is gone",
+          [&, last = Tensor()](const Tensor& x) mutable {
+            if (last.defined()) exp(last);
+            last = relu(linear(x, w));
+          }},
+  };
+  for (const auto& [what, pass] : passes) {
+    clear_tape();
+    const Tensor x = Tensor::ones({8, 64});
+    pass(x);
+    int64_t most = 0;
+    const int64_t before = live_bytes();
+    for (int i = 0; i < 500; ++i) {
+      pass(x);
+      most = std::max(most, live_bytes() - before);
+    }
+    EXPECT_LT(most, 300 << 10) << what << ", of 2 kB a value";
+    EXPECT_LT(Tape::current().size(), 80u) << what;
+  }
+  clear_tape();
+}
+
+TEST(Tape, KeepsWhatIsStillInUse) {
+  clear_tape();
+  const Tensor w = Tensor::from({1, 2, 3, 4}, {2, 2}).set_requires_grad(true),
+               x = Tensor::from({1, 2}, {1, 2});
+  const auto pass = [&](double by) { return exp(reshape(relu(linear(x * by, w)), {2}) * 0.1); };
+  const auto gradient = [&](const Tensor& loss) {
+    w.autograd().grad = {};
+    backward(loss);
+    return w.grad().to_vector<double>();
+  };
+  const std::vector<double> wanted = gradient(pass(1) + pass(2) * pass(3));
+  const Tensor first = pass(1);
+  int hooked = 0;
+  register_hook(first, [&](const Tensor&) {
+    ++hooked;
+    return Tensor();
+  });
+  Tensor second, sum_of_all;
+  for (int i = 0; i < 300; ++i) {
+    pass(5);
+    if (i == 100) second = pass(2);
+    if (i % 50 == 0) sum_of_all = sum_of_all.defined() ? sum_of_all + pass(i) : pass(i);
+    exp(first);
+  }
+  const Tensor loss = first + second * pass(3);
+  for (int i = 0; i < 300; ++i) pass(5);
+  EXPECT_LT(Tape::current().size(), 200u);
+  EXPECT_EQ(gradient(loss), wanted);
+  EXPECT_EQ(hooked, 1);
+  test::expect_facts(message_of([&] { backward(sum_of_all); }), {"tape was already used"});
+}
+
+// ---- ops without a backward
+
+Tensors shape_of_operand(Operands in, const Attrs&) {
+  return {Tensor::shape_only(in[0].shape(), in[0].dtype(), in[0].device())};
+}
+Tensors flags_of_operand(Operands in, const Attrs&) {
+  return {Tensor::shape_only(in[0].shape(), DType::u8, in[0].device())};
+}
+Cost no_cost(Operands, Operands, const Attrs&) { return {}; }
+void twice(const Call& call) {
+  for (int64_t i = 0; i < call.in[0].numel(); ++i)
+    call.out[0].data<float>()[i] = 2 * call.in[0].data<float>()[i];
+}
+const OpDef kTwice{.name = "twice", .infer = shape_of_operand, .cost = no_cost, .cpu = twice};
+const OpDef kIsThere{
+    .name = "is_there", .infer = flags_of_operand, .cost = no_cost, .cpu = [](const Call&) {}};
+const OpDef kSelf{.name = "self",
+    .infer = shape_of_operand,
+    .cost = no_cost,
+    .view = [](Operands in, const Attrs&) {
+      return Tensor::view_of(
+          in[0].storage(), in[0].dtype(), in[0].shape(), in[0].strides(), in[0].offset());
+    }};
+
+TEST(Cases, OwnOpWithoutBackward) {
+  nn::Linear a(4, 8), b(8, 2);
+  const auto train = [&](const auto& f) {
+    const Tensor y = b(f(a(Tensor::ones({3, 4}))));
+    backward(sum(y * y));
+  };
+  for (const OpDef* op : {&kTwice, &kSelf}) {
+    test::expect_error(Error::Kind::usage,
+        {op->text().data(), "without a backward", "f32[3, 8] cpu", "trained",
+            "hint: ", "detach(..)", "NoGrad", ".backward"},
+        [&] { train([&](const Tensor& h) { return apply1(*op, {h}); }); });
+    clear_tape();
+    train([&](const Tensor& h) { return apply1(*op, {detach(h)}); });
+    EXPECT_TRUE(b.weight().grad().defined());
+    const NoGrad no_grad;
+    apply1(*op, {a.weight()});
+  }
+  EXPECT_FALSE(a.weight().grad().defined());
+}
+
+TEST(Tape, OpsWithoutAGradientByNatureAreSilent) {
+  const Tensor x = leaf({1, 2, 3}), y = leaf({3, 2, 1});
+  detach(x);
+  argmax(reshape(x, {1, 3}), -1);
+  x < y;
+  cast(x, DType::i32);
+  apply1(kIsThere, {x});
+  apply1(kTwice, {detach(x)});
+  clear_tape();
+}
+
+TEST(Hooks, AHookOfNoFunctionIsRefused) {
+  const Tensor x = leaf({1});
+  for (const Tensor& t : {x, x * x})
+    test::expect_error(Error::Kind::usage, {"register_hook", "null", "hint: "},
+        [&] { register_hook(t, nullptr); });
+  test::expect_error(Error::Kind::usage, {"gradcheck", "null"}, [&] { gradcheck(nullptr, {x}); });
+  clear_tape();
+}
+
+// Leaves get their gradients in the order in which backward() reaches them, whatever else is on the
+// tape: a recorded step must not depend on what ran before it.
+TEST(Backward, TheOrderOfLeavesIsThatOfTheOpsThatItGoesThrough) {
+  const Tensor a = leaf({2}), b = leaf({3}), c = leaf({4});
+  const auto order_of = [&](const std::function<void()>& before) {
+    clear_tape();
+    if (before) before();
+    std::string order;
+    Tape::current().on_gradient = [&](const Tensor& t) {
+      order += t.is_same(a) ? 'a' : t.is_same(b) ? 'b' : 'c';
+    };
+    const Tensor first = c * a, second = a * b;
+    backward(first * second);
+    Tape::current().on_gradient = nullptr;
+    return order;
+  };
+  EXPECT_EQ(order_of({}), "cab");
+  EXPECT_EQ(order_of([&] { b* a; }), "cab");
+  EXPECT_EQ(order_of([&] { exp(a * b * c); }), "cab");
 }
 
 TEST(Anomaly, NamesTheFirstNan) {

@@ -127,9 +127,12 @@ TEST(Step, AHostReadInsideIsAnError) {
 }
 
 TEST(Step, ATensorMadeAnewIsAnError) {
-  Step step([&](const Tensors& in) { return Tensors{add(in[0], Tensor::ones({4}))}; });
+  Tensor b;
+  Step step([&](const Tensors& in) { return Tensors{add(in[0], b)}; });
   const Tensors in{Tensor::ones({3, 4})};
+  b = Tensor::ones({4});
   step(in);
+  b = Tensor::ones({4});
   test::expect_facts(message_of([&] { step(in); }), {"no op produced"});
 }
 

@@ -3,8 +3,10 @@
 #include "nn/optim.h"
 
 #include <cmath>
+#include <random>
 
 #include "autograd/autograd.h"
+#include "core/allocator.h"
 #include "nn/clip.h"
 #include "tests/closeness.h"
 #include "tests/data/data_test_util.h"
@@ -220,6 +222,31 @@ TEST(Optim, AParameterWhoseFirstGradientComesLateBeginsAtItsFirstStep) {
   EXPECT_EQ(adam.state_tensors()[5].name, "skipped_steps/b");
   EXPECT_EQ(adam.state_tensors()[5].tensor.item(), 1010);
   EXPECT_TRUE(test::close({late.to_vector<double>()[0] - start}, {-0.5}, {.of_each = 1e-7}));
+}
+
+// 40 branches, of which each step takes some at random.
+TEST(Cases, ManyPatternsOfGradients) {
+  NamedTensors params;
+  for (int i = 0; i < 40; ++i)
+    params.push_back({cat("p", i), Tensor::zeros({1}).set_requires_grad(true)});
+  Adam adam(params);
+  const Tensor gradient = Tensor::ones({1});
+  std::mt19937 draw(1);
+  const auto live = [] { return allocator(kCpu).stats().live_bytes; };
+  int64_t before = 0, most = 0;
+  Vector skipped(40, 0);
+  for (int step = 0; step < 3000; ++step) {
+    for (size_t i = 0; i < 40; ++i) {
+      const bool taken = i == 0 || draw() & 1;
+      params[i].tensor.autograd().grad = taken ? gradient : Tensor();
+      skipped[i] += !taken;
+    }
+    adam.step();
+    if (step == 0) before = live();
+    most = std::max(most, live() - before);
+  }
+  EXPECT_LT(most, 64 << 10) << "of 320 bytes a pattern";
+  for (size_t i = 0; i < 40; ++i) EXPECT_EQ(adam.state_tensors()[80 + i].tensor.item(), skipped[i]);
 }
 
 TEST(Optim, RefusesBadOptions) {
