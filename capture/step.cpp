@@ -328,7 +328,7 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   c.written.check_apart(bound, inputs.size(), c.leaves);
   {
     std::optional<RandomOpsOfStep> random_ops;
-    if (c.draws.ops > 0 || c.draws.restarted) random_ops.emplace();
+    if (!c.draws.empty()) random_ops.emplace();
     c.executor->replay(bound, inputs.size());
     RandomOpsOfStep::count(c.draws);
   }

@@ -13,6 +13,7 @@
 #include "core/device/cuda_upload.h"
 #include "core/device/memory.h"
 #include "core/error.h"
+#include "core/numbers.h"
 #include "core/parallel.h"
 #include "data/word_stream.h"
 #include "ops/shape/gather_batch.h"
@@ -192,9 +193,11 @@ Batches::Batches(Split split, const BatchOptions& options)
   if (!options_.device) options_.device = split_.images.device();
   SINTER_ASSERT(resident() || split_.images.device() == kCpu, options_.device->str());
   order_ = Tensor::empty({split_.size()}, DType::i64, split_.images.device());
+  cursor_ = Tensor::empty({1}, DType::i64, split_.images.device());
   split_.images.autograd().name = "images";  // in the text of a captured step
   split_.labels.autograd().name = "labels";
   order_.autograd().name = "order";
+  cursor_.autograd().name = "cursor";
   if (!options.shuffle) {
     std::vector<int32_t> order(size_t(split_.size()));
     std::iota(order.begin(), order.end(), 0);
@@ -229,6 +232,26 @@ int64_t Batches::rows_of(BatchPosition position) const {
   return std::min(options_.size, split_.size() - position.batch * options_.size);
 }
 
+Batch Batches::shape_only(int64_t rows) const {
+  const Device device = *options_.device;
+  return {Tensor::meta({rows, split_.image().pixels()}, options_.dtype, device),
+      Tensor::meta({rows}, DType::i32, device), rows};
+}
+
+std::string Batches::describe() const {
+  const auto& [shift, rotate, scale] = options_.augment;
+  const bool augments = options_.augment.any();
+  std::string out = cat(count_of(split_.size(), "row"), " in batches of ", grouped(options_.size));
+  out += options_.shuffle ? cat(", shuffled by seed ", options_.seed) : ", in their order";
+  if (augments)
+    out +=
+        cat(", shift ", shift, ", rotate ", rotate, ", scale ", scale, " by seed ", options_.seed);
+  return cat(out, options_.normalize == Normalize::mnist ? ", normalized" : "", ", ",
+      name_of(options_.dtype));
+}
+
+uint32_t Batches::crc32() { return split_.crc32 = crc_of(split_); }
+
 int64_t Batches::own_rows(int64_t rows) const {
   int64_t own = 0;
   for (int64_t at = 0; at < rows; at += options_.part)
@@ -253,31 +276,28 @@ void Batches::seek(BatchPosition position) {
           "; epoch must be at least 0, batch within 0..", per_epoch() - 1));
   ahead_.reset();  // what it made is of another position, and nobody wants its thread until then
   position_ = position;
-  placed_ = {};
+  placed_ = false;
 }
 
-int64_t Batches::begin_step(const Tensor& state) {
+int64_t Batches::begin_step() {
   check_outside_step("begin_step");
   SINTER_ASSERT(resident(), split_.images.describe());
   load_order(position_.epoch);
-  if (!placed_.is_same(state)) {
-    placed_ = state;
-    StepState now = read_step_state(state);
-    now.cursor = position_.batch * options_.size;
-    now.batch_rows = options_.size;
-    now.set_rows = split_.size();
-    write_step_state(state, now);
+  if (!placed_) {
+    const int64_t cursor = position_.batch * options_.size;
+    copy_to_device(cursor_.raw(), cursor_.device(), &cursor, sizeof cursor);
   }
   const int64_t rows = rows_of(position_);
+  placed_ = own_rows(rows) > 0;  // else nothing is drawn, and the cursor stays behind
   position_ = after(position_);
   return rows;
 }
 
-Batch Batches::draw(const Tensor& state, int64_t rows) const {
+Batch Batches::draw(int64_t rows) {
   const GatherBatchAttrs attrs{
-      options_.dtype, options_.normalize == Normalize::mnist, own_rows(rows)};
+      options_.dtype, options_.normalize == Normalize::mnist, own_rows(rows), options_.size};
   const Tensors out = apply(
-      kGatherBatchOp, {split_.images, split_.labels, order_, state}, attrs, profiler::Role::data);
+      kGatherBatchOp, {split_.images, split_.labels, order_, cursor_}, attrs, profiler::Role::data);
   return {out[0], out[1], rows};
 }
 
@@ -321,7 +341,7 @@ Batch Batches::next() {
   if (!resident() && !ahead_) ahead_ = std::make_unique<Ahead>(*this);
   const Batch batch = resident() ? make(position_) : ahead_->take(position_);
   position_ = after(position_);
-  placed_ = {};
+  placed_ = false;
   return batch;
 }
 

@@ -91,14 +91,21 @@ class Batches {
   bool resident() const {
     return *options_.device == split_.images.device() && !options_.augment.any();
   }
-  // In place of next(): readies `state`, the StepState of a step that draws the next batch, and
-  // returns the rows of that, of all ranks. Nothing is copied but where an epoch begins, or after
-  // seek() and next(). REQUIRES: resident(); of all steps of that state each draws.
-  int64_t begin_step(const Tensor& state);
-  // In the step: the batch, by an op that reads from the state where it begins.
-  Batch draw(const Tensor& state, int64_t rows) const;
+  // In place of next(), before a step that draws the next batch: returns the rows of that, of all
+  // ranks. Nothing is copied but where an epoch begins, or after seek() and next(). REQUIRES:
+  // resident().
+  int64_t begin_step();
+  // In the step, once: the batch, by an op that reads on the device where it begins and moves that
+  // on. What else the step does, and how often it updates, does not matter. REQUIRES:
+  // own_rows(rows) is above 0.
+  Batch draw(int64_t rows);
   BatchPosition position() const { return position_; }
   int64_t rows_of(BatchPosition position) const;  // of the batch there, of all ranks
+  Batch shape_only(int64_t rows) const;           // as one of so many, without memory
+  // "1,000 rows in batches of 64, shuffled by seed 1, f32": what they are but for the data.
+  std::string describe() const;
+  // Of the data set (Dataset::crc32) or, of a split by other hands, of its images and labels.
+  uint32_t crc32();
   // Of `rows` rows of a batch, how many are this rank's.
   int64_t own_rows(int64_t rows) const;
   // Goes to a position, as next() would have left it there. Throws usage unless epoch >= 0 and 0 <=
@@ -118,8 +125,8 @@ class Batches {
   BatchPosition position_;
   Tensor order_;  // i64 [N], of order_epoch_, where the split is; always the same memory
   int64_t order_epoch_ = -1;
-  // The StepState whose cursor is at position_, if one is: held, so that no other gets its address.
-  Tensor placed_;
+  Tensor cursor_;        // i64 [1], beside it: where in order_ the next batch that is drawn begins
+  bool placed_ = false;  // is that position_?
   class Ahead;
   std::unique_ptr<Ahead> ahead_;  // last: it is waited for before the rest goes
 };

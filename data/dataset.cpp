@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <span>
 
 #include "core/allocator.h"
 #include "core/atomic_file.h"
@@ -24,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSyntheticTrain = 60000, kSyntheticTest = 10000;
+constexpr int64_t kShare = 7;  // of a pair of files, one in so many is for the test
 constexpr const char* kWaysOut =
     "DataOptions.what = DIR, or DataOptions.what = IMAGES,LABELS, or DataOptions.what = synthetic, "
     "or scripts/download_mnist";
@@ -95,11 +97,6 @@ Split reordered(const Split& split, const std::vector<int32_t>& order) {
   return out;
 }
 
-uint32_t crc_of(const Split& split) {
-  const uint32_t images = nn::crc32(split.images.raw(), size_t(split.images.numel()));
-  return nn::crc32(split.labels.raw(), size_t(split.labels.numel()) * sizeof(int32_t), images);
-}
-
 // Each label in one run. Of a few items that may be chance.
 bool is_sorted_by_label(const Split& split) {
   const int32_t *labels = split.labels.data<int32_t>(), *const end = labels + split.size();
@@ -141,6 +138,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     out.test = synthetic(options, kFirstTestDigit, kSyntheticTest);
     out.crc32 =
         crc_of(synthetic({.limit = 50, .classes = 10, .data_seed = options.data_seed}, 0, 50));
+    out.train.crc32 = out.crc32;
     return out;
   }
   std::error_code ignored;
@@ -151,6 +149,9 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
   Split all = read_split(out.files[0], out.files[1], options.classes), test;
   out.crc32 = crc_of(all);
   out.sorted = is_sorted_by_label(all);
+  const std::span pixels(all.images.data<uint8_t>(), size_t(all.images.numel()));
+  if (const int brightest = pixels.empty() ? 255 : std::ranges::max(pixels); brightest <= 1)
+    how += cat(" (nearly black: its brightest pixel is ", brightest, " of 255)");
   const auto absolute = [&ignored](const std::string& path) {
     return fs::absolute(path, ignored).lexically_normal().string();
   };
@@ -168,10 +169,14 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     test = all;
     all = slice(all, 0, 0);
   } else {
+    SINTER_CHECK(all.size() >= kShare, data,
+        cat("data: too few images: ", out.name, " has ", all.size(), ", and 1/", kShare,
+            " of them are the test set: at least ", kShare),
+        "DataOptions.what = IMAGES,LABELS,TEST_IMAGES,TEST_LABELS");
     how += " (1/7 of it, drawn, for the test)";
     constexpr uint64_t kSplitSeed = 7;  // one split, whatever the run's seed is
     all = reordered(all, epoch_order(all.size(), kSplitSeed, 0));
-    const int64_t train = all.size() - all.size() / 7;
+    const int64_t train = all.size() - all.size() / kShare;
     test = slice(all, train, all.size());
     all = slice(all, 0, train);
   }
@@ -179,6 +184,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
   const int64_t val = std::min(options.val, all.size() / 12), train = all.size() - val;
   const auto first = [&](int64_t n) { return options.limit > 0 ? std::min(n, options.limit) : n; };
   out.train = slice(all, 0, first(train));
+  out.train.crc32 = out.crc32;
   out.val = slice(all, train, train + first(val));
   out.test = slice(test, 0, first(test.size()));
   return out;
@@ -233,6 +239,13 @@ ImageShape ImageShape::parse(const std::string& text) {
 std::string mnist_cache_folder() {
   const std::string folder = cache_folder();
   return folder.empty() ? "" : folder + "/mnist";
+}
+
+uint32_t crc_of(const Split& split) {
+  if (split.crc32 > 0) return split.crc32;
+  const Tensor images = split.images.to(kCpu), labels = split.labels.to(kCpu);
+  const uint32_t crc = nn::crc32(images.raw(), size_t(images.numel()));
+  return nn::crc32(labels.raw(), size_t(labels.numel()) * sizeof(int32_t), crc);
 }
 
 Split slice(const Split& split, int64_t begin, int64_t end) {

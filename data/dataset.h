@@ -42,8 +42,9 @@ struct ImageShape {
 };
 
 struct Split {
-  Tensor images;  // u8 [N, C, H, W]
-  Tensor labels;  // i32 [N]
+  Tensor images;       // u8 [N, C, H, W]
+  Tensor labels;       // i32 [N]
+  uint32_t crc32 = 0;  // Dataset::crc32 of the training images; 0: unknown
   int64_t size() const { return labels.defined() ? labels.numel() : 0; }
   ImageShape image() const { return {images.size(1), images.size(2), images.size(3)}; }
 };
@@ -76,6 +77,8 @@ Split read_split(const std::string& images_path, const std::string& labels_path,
 // a home.
 std::string mnist_cache_folder();
 
+// Of its images and labels, unless it has one.
+uint32_t crc_of(const Split& split);
 // The rows [begin, end) of a split, without a copy. Throws usage unless they are there.
 Split slice(const Split& split, int64_t begin, int64_t end);
 

@@ -65,15 +65,32 @@ Raster squeezed(Raster in, int parts) {
   return out;
 }
 
+// Takes out the chunks that say which light a pixel's number stands for.
+void drop_colour_chunks(std::vector<uint8_t>& file) {
+  for (size_t at = 8; at + 12 <= file.size();) {
+    const size_t length =
+        size_t{file[at]} << 24 | file[at + 1] << 16 | file[at + 2] << 8 | file[at + 3];
+    const std::string type(&file[at + 4], &file[at + 8]);
+    const size_t end = at + 12 + length;
+    if (end > file.size()) return;
+    if (type == "gAMA" || type == "cHRM" || type == "sRGB" || type == "iCCP") {
+      file.erase(file.begin() + ptrdiff_t(at), file.begin() + ptrdiff_t(end));
+    } else {
+      at = end;
+    }
+  }
+}
+
 }  // namespace
 
-PngImage read_png(const std::string& path, int channels) {
+PngImage read_png(const std::string& path, int channels, bool raw) {
   ByteSource source(path);
-  const std::vector<uint8_t> file = source.read_up_to(kMaxFileBytes);
+  std::vector<uint8_t> file = source.read_up_to(kMaxFileBytes);
   const std::string& name = source.name();
   constexpr uint8_t kSignature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   SINTER_CHECK(file.size() >= 8 && std::equal(kSignature, kSignature + 8, file.begin()), data,
       cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
+  if (raw) drop_colour_chunks(file);
   constexpr uint32_t kMaxSide = 4096;
   png_image png{.version = PNG_IMAGE_VERSION};
   const std::unique_ptr<png_image, void (*)(png_image*)> freed(&png, png_image_free);

@@ -22,8 +22,10 @@ struct PngImage {
 };
 using ImagePixels = std::vector<uint8_t>;  // [channels, height, width] of the size asked for
 
-// Reads the file (a path; /dev/stdin works too). channels: 1 or 3, whatever the file has.
-PngImage read_png(const std::string& path, int channels = 1);
+// Reads the file (a path; /dev/stdin works too). channels: 1 or 3, whatever the file has. What it
+// says of gamma and colours is heeded, as a viewer shows it; `raw`: it is not, and grey bytes are
+// those of the file.
+PngImage read_png(const std::string& path, int channels = 1, bool raw = false);
 
 // Inverted if the border is bright, cropped to the ink, longer side scaled to 20/28 of the shorter
 // one of `size`, stretched to full white, centre of mass in the middle. REQUIRES: both are grey.

@@ -40,6 +40,41 @@ void check_skipped_steps(const Checkpoint& checkpoint) {
   }
 }
 
+// Where the thread's random numbers are; those of the device that trains apart.
+void save_rng(TrainingState& to, Device trains) {
+  const RngStates& states = RngStates::of_thread();
+  to.rng_seed = states.seed;
+  to.rng_tensors = states.host_tensors;
+  to.rng_offset = to.rng_ops = 0;
+  to.rng_devices.clear();
+  for (const auto& [device, rng] : states.devices) {
+    int64_t offset = rng.offset;
+    if (rng.state.defined())
+      copy_to_host(&offset, rng.state.data<int64_t>() + 1, device, sizeof offset);
+    if (device == trains) {
+      to.rng_offset = offset;
+      to.rng_ops = rng.ops;
+    } else if (offset != 0 || rng.ops != 0) {
+      to.rng_devices.emplace_back(device, offset, rng.ops);
+    }
+  }
+}
+
+void restore_rng(const TrainingState& from, Device trains) {
+  manual_seed(from.rng_seed);
+  RngStates& states = RngStates::of_thread();
+  states.host_tensors = from.rng_tensors;
+  const auto restore = [&states](Device device, int64_t offset, int64_t ops) {
+    RngStates::OfDevice& rng = states.devices[device];
+    rng.offset = offset;
+    rng.ops = ops;
+    states.write(rng);
+  };
+  for (const auto& [device, offset, ops] : from.rng_devices) restore(device, offset, ops);
+  // Last: a model that was on another device goes on with its own numbers.
+  restore(trains, from.rng_offset, from.rng_ops);
+}
+
 Device device_of(const Optimizer& optimizer) { return optimizer.parameters()[0].tensor.device(); }
 
 }  // namespace
@@ -81,14 +116,24 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
   } catch (const Error& error) {
     throw damaged("is not one: " + error.message());
   }
+  const auto check_range = [&](std::string_view key, int64_t value) {
+    const int64_t low = key == "threads" ? 1 : 0, high = key == "threads" ? 4096 : kMany;
+    if (value < low || value > high)
+      throw damaged(cat("is out of range: ", key, " is ", value, ", allowed ", low, "..", high));
+  };
   visit_fields(state, [&]<class T>(std::string_view key, const T& value) {
-    if constexpr (std::is_same_v<T, int64_t>) {
-      const int64_t low = key == "threads" ? 1 : 0, high = key == "threads" ? 4096 : kMany;
-      if (value < low || value > high)
-        throw damaged(cat("is out of range: ", key, " is ", value, ", allowed ", low, "..", high));
-    }
+    if constexpr (std::is_same_v<T, int64_t>) check_range(key, value);
   });
-  if (to_json(state) != text) throw damaged("is not as sinter writes it");
+  check_range("rng_ops", state.rng_ops);
+  for (const auto& [device, offset, ops] : state.rng_devices) {
+    check_range("rng_devices", offset);
+    check_range("rng_devices", ops);
+  }
+  Json wanted = state;
+  for (const char* newer : {"batches", "rng_ops", "rng_tensors", "rng_devices"}) {
+    if (!json.contains(newer)) wanted.erase(newer);
+  }
+  if (json_text(wanted) != text) throw damaged("is not as sinter writes it");
   return state;
 }
 
@@ -104,10 +149,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   state.loss_rows = step.loss_rows;
   state.last_loss = step.last_loss;
   state.last_good_loss = step.last_good_loss;
-  int64_t rng[3];
-  copy_to_host(rng, rng_state(device_of(optimizer)).raw(), device_of(optimizer), sizeof rng);
-  state.rng_seed = uint64_t(rng[0]);
-  state.rng_offset = rng[1];
+  save_rng(state, device_of(optimizer));
   write_safetensors(
       path, all_tensors(model, optimizer), {{kConfig, config}, {kState, to_json(state)}}, calls);
 }
@@ -138,9 +180,7 @@ void restore(const Checkpoint& checkpoint, const Module& model, Optimizer& optim
   step.last_loss = state.last_loss;
   step.last_good_loss = state.last_good_loss;
   write_step_state(optimizer.state(), step);
-  manual_seed(state.rng_seed);
-  const int64_t rng[3] = {int64_t(state.rng_seed), state.rng_offset, 0};
-  copy_to_device(rng_state(device_of(optimizer)).raw(), device_of(optimizer), rng, sizeof rng);
+  restore_rng(state, device_of(optimizer));
 }
 
 }  // namespace sinter::nn

@@ -15,6 +15,7 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,11 @@ struct TrainingState {
   bool ended = false;
   uint64_t rng_seed = 0;  // of Philox, and how often a step drew from it
   int64_t rng_offset = 0;
+  // Random ops since then; tensors that the host drew; offset and ops of other devices that drew.
+  // Files of earlier builds lack them: then they begin anew.
+  int64_t rng_ops = 0;
+  uint64_t rng_tensors = 0;
+  std::vector<std::tuple<Device, int64_t, int64_t>> rng_devices = {};
   int64_t optimizer_step = 0;
   double loss_sum = 0, last_loss = 0, last_good_loss = 0;  // of the epoch so far
   int64_t loss_rows = 0;
@@ -54,8 +60,11 @@ struct TrainingState {
       0;  // sums at the last look at the loss, and for how many steps it has not moved
   int64_t window_rows = 0, flat_steps = 0;
   int64_t events = 0;  // lines of events.jsonl
+  // The data set's name, "" if nobody has said, its crc32 or 0, and what its batches are, as
+  // Batches::describe() has it; "": of batches of the caller's own, or of an earlier build.
   std::string data;
   uint64_t data_crc = 0;
+  std::string batches;
   std::string device, mode, build;
   int64_t threads = 1;
   // What measuring kept unfused, per capture: rule and first node of the group.
@@ -64,7 +73,8 @@ struct TrainingState {
   SINTER_FIELD_LIST(named("format", written(kFormat)), step, epoch, batch, ended, exact(rng_seed),
       rng_offset, optimizer_step, exact(loss_sum), loss_rows, exact(last_loss),
       exact(last_good_loss), exact(best), patience, exact(window_loss), window_rows, flat_steps,
-      events, data, exact(data_crc), device, mode, threads, build, unfused)
+      events, data, exact(data_crc), device, mode, threads, build, unfused, newer(batches),
+      newer(rng_ops), newer(exact(rng_tensors)), newer(rng_devices))
 };
 std::string to_json(const TrainingState& state);
 // `file` is for messages. Throws unless `text` is what to_json() gives for some state in range.

@@ -13,7 +13,9 @@ namespace sinter::nn::init {
 struct Stream {
   uint64_t seed = 1, index = 0;
 };
-// The stream of modules that are made without one; per thread. manual_seed() starts it anew.
+// The stream of modules that are made without one. Each thread has its own, and all begin with the
+// same seed: threads that make a model each get equal ones, unless each calls manual_seed(), which
+// starts it anew.
 Stream& default_stream();
 void manual_seed(uint64_t seed);
 

@@ -14,7 +14,9 @@ namespace sinter::nn {
 struct MlpOptions {
   std::string activation = "relu";  // a word of activation_names()
   double dropout = 0;               // behind every activation; 0: no such modules
-  uint64_t seed = 1;                // of the initial values
+  // Of the initial values, whatever was made before: two of one seed and sizes are twins, so give
+  // each of an ensemble its own. (A module that is made alone draws from init::default_stream().)
+  uint64_t seed = 1;
 };
 
 class Mlp : public Module {

@@ -250,15 +250,15 @@ struct CostRecorder : Recorder {
 
 }  // namespace
 
-std::string Module::summary(const Shape& input_shape) {
+std::string Module::summary(const Shape& input_shape, std::optional<DType> input) {
   const std::vector<Module*> all = modules();
   const std::vector<Tensor> params = parameters();
   CostRecorder recorder;
   {
     const NoGrad no_grad;
     const EvalMode evaluation(*this);
-    (*this)(params.empty() ? Tensor::meta(input_shape)
-                           : Tensor::meta(input_shape, params[0].dtype(), params[0].device()));
+    const Tensor like = params.empty() ? Tensor::meta({}) : params[0];
+    (*this)(Tensor::meta(input_shape, input.value_or(like.dtype()), like.device()));
   }
   profiler::Grid grid({"<module", "<output", "parameters", "FLOPs"});
   int64_t total_flops = 0;

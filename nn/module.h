@@ -30,6 +30,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -87,8 +88,8 @@ class Module {
   std::string str(int depth = 0) const;
   // The tree as a table: output shape, parameters and forward FLOPs of each module for an input of
   // `input_shape`, whose first size is the batch. It runs the model once in evaluation mode on a
-  // meta tensor, so nothing is computed.
-  std::string summary(const Shape& input_shape);
+  // meta tensor, so nothing is computed. Its type is `input`, or that of the first weight.
+  std::string summary(const Shape& input_shape, std::optional<DType> input = {});
 
  protected:
   Module() = default;

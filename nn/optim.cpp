@@ -197,9 +197,6 @@ void Optimizer::set_steps(int64_t steps) {
     advance(state, 0, 0, beta1, beta2);
   }
   state.step = steps;
-  state.cursor = now.cursor;
-  state.batch_rows = now.batch_rows;
-  state.set_rows = now.set_rows;
   write_step_state(state_, state);
   lr_ = now.lr;
   next_rates_ = {};

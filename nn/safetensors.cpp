@@ -31,10 +31,14 @@ struct FileType {
   int64_t bytes;
   DType loaded;  // as what it is read
   bool same;     // bytes are taken as they are
+  bool left_out = false;
 };
 constexpr FileType kTypes[] = {{"F64", 8, DType::f64, true}, {"F32", 4, DType::f32, true},
     {"F16", 2, DType::f32, false}, {"BF16", 2, DType::bf16, true}, {"I64", 8, DType::i64, true},
-    {"I32", 4, DType::i32, true}, {"U8", 1, DType::u8, true}};
+    {"I32", 4, DType::i32, true}, {"U8", 1, DType::u8, true},
+    // Of tensors beside the weights, masks say; nothing is computed in these types.
+    {"BOOL", 1, {}, false, true}, {"I8", 1, {}, false, true}, {"I16", 2, {}, false, true},
+    {"U16", 2, {}, false, true}, {"U32", 4, {}, false, true}, {"U64", 8, {}, false, true}};
 
 // How a tensor of ours is written.
 std::string_view type_name(DType dtype) {
@@ -249,24 +253,33 @@ SafetensorsFile read_safetensors(const std::string& path) {
 
   SafetensorsFile out;
   uint32_t crc = 0;
-  std::vector<std::string> halves;
+  std::vector<std::string> halves, left_out;
   for (HeaderEntry& e : header.entries) {
-    const Tensor t = Tensor::empty(e.shape(), e.type->loaded);
     const uint64_t bytes = e.range[1] - e.range[0];
+    if (e.type->left_out) {
+      std::vector<char> unread(bytes);
+      file.read(unread.data(), bytes);
+      crc = crc32(unread.data(), bytes, crc);
+      left_out.push_back(cat(escaped(e.name), " is ", e.dtype));
+      continue;
+    }
+    const Tensor t = Tensor::empty(e.shape(), e.type->loaded);
     std::vector<uint16_t> raw(e.type->same ? 0 : size_t(t.numel()));
     void* const to = e.type->same ? t.raw() : raw.data();
     file.read(to, bytes);
     crc = crc32(to, bytes, crc);
     if (!e.type->same) {
       std::ranges::transform(raw, t.data<float>(), from_half);
-      halves.push_back(e.name);
+      halves.push_back(escaped(e.name));
     }
     out.tensors.push_back({std::move(e.name), t});
   }
-  if (!halves.empty()) {
-    out.notes.push_back(cat("converted F16 to f32: ", escaped(halves[0]),
-        halves.size() > 1 ? cat(" and ", halves.size() - 1, " more") : ""));
-  }
+  const auto note = [&out](const std::string& what, const std::vector<std::string>& of) {
+    const size_t more = of.size() - 1;
+    if (!of.empty()) out.notes.push_back(cat(what, of[0], more ? cat(" and ", more, " more") : ""));
+  };
+  note("converted F16 to f32: ", halves);
+  note("left out, as no weight has such a type: ", left_out);
   if (const auto found = header.metadata.find(kCrcKey); found != header.metadata.end()) {
     const std::string actual = fmt::format("{:08x}", crc);
     SINTER_CHECK(found->second == actual, checkpoint,

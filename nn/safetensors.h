@@ -19,12 +19,13 @@ using Metadata = std::map<std::string, std::string>;
 struct SafetensorsFile {
   NamedTensors tensors;  // in the order of their data
   Metadata metadata;
-  // What is not as it was in the file: "converted f16 to f32: 0.weight and 3 more".
+  // What is not as it was in the file: "converted F16 to f32: 0.weight and 3 more".
   std::vector<std::string> notes;
   bool crc_checked = false;  // the metadata had sinter.crc32 and the data agrees
 };
 
-// The types F64 F32 BF16 I64 I32 U8 as they are; F16 becomes f32, any other is refused.
+// The types F64 F32 BF16 I64 I32 U8 as they are; F16 becomes f32. Tensors of BOOL I8 I16 U16 U32
+// U64 are left out, which a note says; a file with any other is refused.
 SafetensorsFile read_safetensors(const std::string& path);
 
 // Tensors by falling element size, then name; data from a multiple of 64 on. Adds sinter.crc32, of

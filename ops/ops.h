@@ -297,8 +297,9 @@ int64_t first_element(const Tensor& x, const DropoutAttrs& attrs);
 struct GatherBatchAttrs {
   DType out = DType::f32;  // or bf16
   bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
-  int64_t rows = 0;        // B, where a step state says at which index the batch begins
-  SINTER_FIELDS(GatherBatchAttrs, out, mnist, rows)
+  // Where a cursor says at which index the batch begins: B, and how far the next one is from there.
+  int64_t rows = 0, stride = 0;
+  SINTER_FIELDS(GatherBatchAttrs, out, mnist, rows, stride)
 };
 struct CastAttrs {
   DType dtype = DType::f32;
@@ -382,7 +383,7 @@ struct AllReduceAttrs {
     "dbias:wide[C]") \
   OP(kDropoutOp, dropout, "x[..] rng:i64[3] -> y[..]") \
   OP(kGatherBatchOp, gather_batch, \
-    "images:u8[N, ..] labels:i32[N] index:i64[M] state:u8? -> x:out=f32|bf16 y:i32") \
+    "images:u8[N, ..] labels:i32[N] index:i64[M] cursor!:i64[1]? -> x:out=f32|bf16 y:i32") \
   OP(kCopyOp, copy, "x:any[..] -> y[..]") \
   OP(kCastOp, cast, "x:any[..] -> y:dtype=any[..]") \
   OP(kRenewCopyOp, renew_copy, "weight:float[..] copy!:float[..]") \

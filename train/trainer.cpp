@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/allocator.h"
+#include "core/context.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
+#include "nn/batch_norm.h"
 #include "nn/clip.h"
 #include "profiler/phase.h"
 
@@ -16,6 +21,26 @@ namespace {
 // A shared_ptr that owns nothing.
 template <class T> std::shared_ptr<T> borrowed(T& object) {
   return {std::shared_ptr<void>(), &object};
+}
+
+// While it lives, ops say what they would give, and do nothing.
+struct NotDone {
+  NotDone() {
+    Context::current().launches = false;
+    random_ops.emplace();
+  }
+  ~NotDone() {
+    random_ops.reset();
+    Context::current().launches = true;
+  }
+  std::optional<RandomOpsOfStep> random_ops;
+};
+
+void check_losses(const Tensor& losses, int64_t rows) {
+  SINTER_CHECK(losses.defined() && losses.numel() == rows, shape,
+      cat("trainer: a loss for each row is wanted of ", rows, " rows: it is ", losses.describe(),
+          "; their mean is for the trainer to take"),
+      "TrainerOptions::loss without mean() or sum()");
 }
 
 }  // namespace
@@ -52,13 +77,18 @@ void Trainer::make_step(std::vector<capture::Refused> choices) {
   options.choices = std::move(choices);
   // What one rank measures the others do not, and all are to run the same plan.
   if (parallel_) options.measure = false;
-  step_ = std::make_unique<capture::Step>(function(), std::move(options));
+  const auto step = [this](const Tensors& given) {
+    Tensors out;
+    run_step(given, out);
+    return out;
+  };
+  step_ = std::make_unique<capture::Step>(step, std::move(options));
 }
 
 capture::Step::Function Trainer::function() {
-  return [this](const Tensors& given) {
+  return [this](const Tensors& batch) {
     Tensors out;
-    run_step(given, out);
+    run_step(give(batch), out);
     return out;
   };
 }
@@ -87,16 +117,37 @@ const Tensors& Trainer::give(const Batch& batch) {
 }
 
 void Trainer::fetch(Batches& batches) {
-  if (!batches.resident() || !optimizer_) {
+  if (!batches.resident()) {
     give(batches.next());
     return;
   }
   inputs_.clear();
   batches_ = &batches;
-  rows_ = of_ = batches.begin_step(optimizer_->state());
+  rows_ = of_ = batches.begin_step();
+}
+
+void Trainer::check(const Batches& batches) {
+  const int64_t last = batches.rows_of({0, batches.per_epoch() - 1});
+  const bool one_row = (options_.part > 0 ? (last - 1) % options_.part + 1 : last) == 1;
+  const auto is_norm = [](nn::Module* m) { return dynamic_cast<nn::BatchNorm2d*>(m) != nullptr; };
+  if (options_.step || !one_row || std::ranges::none_of(model_->modules(), is_norm)) return;
+  try {
+    const NotDone not_done;
+    const NoGrad no_grad;
+    (*model_)(batches.shape_only(1).images);
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::shape) throw;
+    throw Error(error.kind(),
+        cat("trainer: the last batch of an epoch is of one row: ", batches.describe(), "; ",
+            error.message()),
+        "another BatchOptions::size");
+  }
 }
 
 double Trainer::fit(Batches& batches, const Callback& after) {
+  check(batches);
+  at_.batches = batches.describe();
+  if (at_.data.empty()) at_.data_crc = batches.crc32();  // else the caller has said it
   const int64_t n = batches.per_epoch();
   const auto next = [&] {
     if (at_.batch >= n) return false;
@@ -127,18 +178,14 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
     if (stopped_) break;
   }
   SINTER_CHECK(at_.batch > 0, usage, "trainer: no batch: the range is empty; at least 1");
-  StepState state;
-  if (optimizer_) {
-    collect_state();
-    state = this->state();
-  }
+  const StepState state = optimizer_ ? collect_state() : StepState();
   const int64_t bad = state.first_bad_step;
   SINTER_CHECK(stopped_ || bad < 0, numeric,
       cat("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
           ", lr ", lr_of(bad)),
       "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
   if (!stopped_) end_epoch();
-  return state.loss_sum / double(state.loss_rows);
+  return Score::share(state.loss_sum, state.loss_rows);
 }
 
 nn::Optimizer& Trainer::optimizer() const {
@@ -152,13 +199,16 @@ void Trainer::end_epoch() {
   reset_loss();
 }
 
-// Rates are told for some thousand steps at once: a run may be of any length.
+// Rates are told for some thousand updates at once: a run may be of any length. A step of one's own
+// has up to kMost of them in a call, and only the device knows how many there were.
 void Trainer::tell_rates() {
-  constexpr int64_t kAhead = 4096;
-  if (!options_.schedule || at_.step != rates_until_) return;
+  constexpr int64_t kAhead = 4096, kMost = 64;
+  if (!options_.schedule || at_.step < rates_until_) return;
+  const int64_t first = options_.step ? optimizer().steps() : at_.step;
   std::vector<double> rates;
-  for (; rates_until_ < at_.step + kAhead; ++rates_until_) rates.push_back(lr_of(rates_until_));
+  for (int64_t update = first; update < first + kAhead; ++update) rates.push_back(lr_of(update));
   optimizer().set_rates(rates);
+  rates_until_ = at_.step + (options_.step ? kAhead / kMost : kAhead);
 }
 
 const Tensors& Trainer::step_given() {
@@ -180,7 +230,7 @@ const Tensors& Trainer::step_given() {
 void Trainer::run_step(const Tensors& given, Tensors& out) {
   Batch batch;
   if (rows_ > 0) {
-    if (batches_->own_rows(rows_) > 0) batch = batches_->draw(optimizer_->state(), rows_);
+    if (batches_->own_rows(rows_) > 0) batch = batches_->draw(rows_);
   } else if (!given.empty() && !options_.step) {
     batch = {given[0], given[1]};
   }
@@ -189,7 +239,7 @@ void Trainer::run_step(const Tensors& given, Tensors& out) {
     return;
   }
   optimizer_->zero_grad();
-  const Tensor losses = parallel_ ? shared_backward_of(batch) : backward_of(batch);
+  const Tensor losses = backward_of(batch);
   if (options_.clip > 0) nn::clip_grad_norm(parameters_, options_.clip);
   optimizer_->step(losses);
   out.clear();
@@ -202,47 +252,38 @@ Tensor Trainer::losses_of(const Batch& batch, int64_t begin, int64_t end) {
   const auto part = [&](const Tensor& t) {
     return begin == 0 && end == t.size(0) ? t : slice(t, 0, begin, end);
   };
-  return options_.loss((*model_)(part(batch.images)), part(batch.labels));
-}
-
-Tensor Trainer::backward_of(const Batch& batch) {
-  const int64_t rows = batch.images.size(0);
-  if (options_.part == 0) {
-    const Tensor losses = losses_of(batch, 0, rows);
-    backward(losses);
-    return losses;
-  }
-  // In parts that add up their gradients; the loss is then one number, the mean.
-  Tensor mean;
-  for (int64_t at = 0; at < rows; at += options_.part) {
-    const int64_t end = std::min(rows, at + options_.part);
-    const Tensor part = losses_of(batch, at, end);
-    SINTER_CHECK(part.numel() == end - at, shape,
-        cat("trainer: a loss for each row is wanted of ", end - at, " rows: it is ",
-            part.describe(), "; by parts a mean would count as one row"));
-    const Tensor share = scale(sum(part), 1.0 / double(rows));
-    backward(share);
-    mean = mean.defined() ? detach(mean) + detach(share) : share;
-  }
-  return mean;
-}
-
-// This rank's rows of the step, part by part; the batch is undefined if it has none.
-Tensor Trainer::shared_backward_of(const Batch& batch) {
-  const int64_t part = options_.part > 0 ? options_.part : of_;
-  const bool all_rows = batch.images.defined() && batch.images.size(0) == of_;  // of all ranks
-  Tensor losses;
-  for (int64_t row = 0, own = 0; row < of_; row += part) {
-    const int64_t rows = std::min(part, of_ - row);
-    const RowRange mine = parallel_->begin_batch(rows, {.of = of_, .last = row + rows == of_});
-    const int64_t begin = all_rows ? row + mine.begin : own;
-    own += mine.size();
-    Tensor some;
-    if (mine.size() > 0) some = losses_of(batch, begin, begin + mine.size());
-    parallel_->backward(some);
-    if (some.defined()) losses = losses.defined() ? cat({detach(losses), detach(some)}) : some;
-  }
+  const Tensor losses = options_.loss((*model_)(part(batch.images)), part(batch.labels));
+  check_losses(losses, end - begin);
   return losses;
+}
+
+// Of this rank's rows of the step, part by part, whose gradients add up. The batch is undefined if
+// it has none.
+Tensor Trainer::backward_of(const Batch& batch) {
+  const int64_t rows = parallel_ ? of_ : batch.images.size(0),
+                size = options_.part > 0 ? options_.part : rows;
+  const bool all_rows = batch.images.defined() && batch.images.size(0) == rows;  // of all ranks
+  Tensors parts;
+  int64_t row = 0, own = 0;
+  do {
+    const int64_t n = std::min(size, rows - row);
+    const RowRange mine = parallel_
+                              ? parallel_->begin_batch(n, {.of = rows, .last = row + n == rows})
+                              : RowRange{0, n};
+    const int64_t begin = all_rows ? row + mine.begin : own;
+    Tensor losses;
+    if (!parallel_ || mine.size() > 0) losses = losses_of(batch, begin, begin + mine.size());
+    if (parallel_) {
+      parallel_->backward(losses);
+    } else {
+      backward(losses, {.gradient = {}, .rows = rows});
+    }
+    if (losses.defined()) parts.push_back(losses);
+    own += mine.size();
+    row += n;
+  } while (row < rows);
+  const NoGrad no_grad;
+  return parts.empty() ? Tensor() : parts.size() == 1 ? parts[0] : cat(parts);
 }
 
 void Trainer::reset_loss() {
@@ -253,11 +294,11 @@ void Trainer::reset_loss() {
   write_step_state(optimizer_->state(), state);
 }
 
-void Trainer::collect_state() {
-  if (!parallel_) return;
+StepState Trainer::collect_state() {
+  StepState state = this->state();
+  if (!parallel_) return state;
   parallel_->check_equal();
   Communicator& ranks = *Communicator::current();
-  StepState state = this->state();
   state.loss_sum = ranks.sum(state.loss_sum);
   state.loss_rows = std::llround(ranks.sum(double(state.loss_rows)));
   if (ranks.sum(state.first_bad_step >= 0) > 0) {
@@ -267,17 +308,16 @@ void Trainer::collect_state() {
         state.first_bad_step = step;
     }
   }
-  if (ranks.rank() > 0) {
-    state.loss_sum = 0;
-    state.loss_rows = 0;
-  }
   write_step_state(optimizer_->state(), state);
+  if (ranks.rank() > 0) reset_loss();
+  return state;
 }
 
 void Trainer::add(Score& score, const Tensors& batch) {
   if (batch.empty()) return;
-  const Tensor output = (*model_)(batch[0]);
-  for (const double loss : options_.loss(output, batch[1]).to_vector<double>()) {
+  const Tensor output = (*model_)(batch[0]), losses = options_.loss(output, batch[1]);
+  check_losses(losses, batch[0].size(0));
+  for (const double loss : losses.to_vector<double>()) {
     ++score.rows;
     score.loss_sum += loss;
   }
@@ -297,18 +337,31 @@ void Trainer::save(const std::string& file, const std::string& config) {
 
 void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
   const nn::TrainingState& at = saved.state;
-  const int64_t n = batches.per_epoch();
-  SINTER_CHECK(at.batch <= n && at.epoch <= at.step && at.epoch * n + at.batch == at.step,
-      checkpoint,
-      cat("checkpoint: of other batches: ", saved.path, "; ", n,
-          " batches make an epoch here: step ", at.step, " is not batch ", at.batch, " after ",
-          count_of(at.epoch, "epoch")),
-      "the data and the size of a batch are to be those of the save");
+  const auto require = [&](bool same, const char* what, const std::string& facts) {
+    SINTER_CHECK(same, checkpoint, cat("checkpoint: ", what, ": ", saved.path, "; ", facts),
+        "the data and the size of a batch are to be those of the save");
+  };
+  const std::string here = batches.describe();
+  require(at.batches.empty() || at.batches == here, "of other batches",
+      cat("it has ", escaped(at.batches), ", here are ", here));
+  // Steps that were given batches of their own come on top. An earlier build did not save which
+  // batches it had: of its checkpoints there are to be no such steps.
+  const int64_t n = batches.per_epoch(),
+                drawn = at.epoch <= at.step / n ? at.epoch * n + at.batch : -1;
+  require(at.batch <= n && drawn >= 0 && (at.batches.empty() ? drawn == at.step : drawn <= at.step),
+      "of other batches",
+      cat(n, " batches make an epoch here: step ", at.step, " is not batch ", at.batch, " after ",
+          count_of(at.epoch, "epoch")));
+  const uint64_t crc = at_.data.empty() ? batches.crc32() : at_.data_crc;
+  require(at.data_crc == 0 || at.data_crc == crc, "cannot resume with other data",
+      fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}",
+          at.data.empty() ? "the images" : escaped(at.data), at.data_crc,
+          at_.data.empty() ? "these" : escaped(at_.data), crc));
   make_step(at.unfused);
   const bool ragged = batches.rows_of({0, n - 1}) != batches.rows_of({0, 0});
   const int64_t last_batches = ragged ? at.epoch + (at.batch == n) : 0;
   for (const auto& [batch, calls] :
-      {std::pair{int64_t{0}, at.step - last_batches}, std::pair{n - 1, last_batches}}) {
+      {std::pair{int64_t{0}, drawn - last_batches}, std::pair{n - 1, last_batches}}) {
     for (int64_t i = 0; step_ && i < std::min<int64_t>(calls, 2); ++i) {
       batches.seek({0, batch});
       fetch(batches);

@@ -27,7 +27,11 @@
 //   A fused step rounds otherwise than an eager one, and the first two of a shape run eagerly, as
 //   they are recorded. So resume() has as many steps run for each shape as the run had done, two at
 //   most, before it puts everything where the checkpoint has it: then no step runs eagerly which
-//   was a replay in the run that went on. A range is walked once for that, to see its shapes.
+//   was a replay in the run that went on. A range is walked once for that, to see its shapes; steps
+//   of other batches in between are not rehearsed.
+//   Batches must be those of the save: their set, size and order are in the checkpoint, and others
+//   are refused by name. A range of yours is taken as it is: that it holds what it held is yours to
+//   see to.
 //
 // Not thread-safe. It cannot be moved, because the captured step knows its address.
 #pragma once
@@ -36,6 +40,7 @@
 #include <filesystem>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,14 +59,18 @@
 namespace sinter {
 
 struct TrainerOptions {
-  // Of what the model gives for x: a loss for each row [B].
+  // Of what the model gives for x: a loss for each row [B]; one mean of all is refused. The loss of
+  // an epoch is the mean over its rows, however they are cut into batches and parts.
   std::function<Tensor(const Tensor& output, const Tensor& target)> loss = nn::CrossEntropyLoss{};
   // In place of forward, loss, backward, clipping and update: a step of your own, of any tensors.
+  // It may update as often as it likes, or not in every call. fit() gives the mean of what it hands
+  // to Optimizer::step().
   capture::Step::Function step = {};
-  bool fused = true;                          // else op by op
-  capture::StepOptions capture = {};          // of mode fused, but for `parameters` and `mode`
-  std::optional<nn::Schedule> schedule = {};  // of the learning rate; unset: the optimizer's stays
-  double clip = 0;                            // of the norm of all gradients together; 0: none
+  bool fused = true;                  // else op by op
+  capture::StepOptions capture = {};  // of mode fused, but for `parameters` and `mode`
+  // Of the learning rate, which it gives each update its own of; unset: the optimizer's stays.
+  std::optional<nn::Schedule> schedule = {};
+  double clip = 0;   // of the norm of all gradients together; 0: none
   int64_t part = 0;  // so many rows at a time, whose gradients are added up; 0: all rows at once
   distributed::DataParallelOptions parallel = {};
 };
@@ -70,9 +79,12 @@ struct TrainerOptions {
 struct Score {
   int64_t rows = 0, labels = 0, correct = 0;
   double loss_sum = 0;
-  double loss() const { return loss_sum / double(rows); }
+  double loss() const { return share(loss_sum, rows); }
   // The share of labels that are the largest of their row; NaN where the targets are no integers.
-  double accuracy() const { return double(correct) / double(labels); }
+  double accuracy() const { return share(double(correct), labels); }
+  static double share(double sum, int64_t n) {
+    return n > 0 ? sum / double(n) : std::numeric_limits<double>::quiet_NaN();
+  }
 };
 
 class Trainer {
@@ -101,8 +113,8 @@ class Trainer {
   capture::Step::Function function();
 
   // Trains on the batches of an epoch, or on what is left of it; `after` follows each step. Returns
-  // the mean loss of the rows since the epoch began. Throws usage for an empty range, numeric at
-  // the end of the epoch if a step had a loss that is not finite.
+  // the mean loss of the rows since the epoch began, on each rank that of all. Throws usage for an
+  // empty range, numeric at the end of the epoch if a step had a loss that is not finite.
   template <class Range> double fit(Range&& batches, const Callback& after = {}) {
     auto at = std::begin(batches);
     const auto end = std::end(batches);
@@ -116,6 +128,9 @@ class Trainer {
     return run(next, after);
   }
   double fit(Batches& batches, const Callback& after = {});
+  // Before the first step: throws shape where the last batch of an epoch has one row, and the model
+  // a batch normalization that cannot take it. fit() asks it, too.
+  void check(const Batches& batches);
   // Call it in `after`: then fit() returns within the epoch, and the next fit() goes on from there.
   void stop() { stopped_ = true; }
 
@@ -133,7 +148,7 @@ class Trainer {
   void save(const std::string& file, const std::string& config = "");
   // Goes on where save() was called; false, and nothing is done, if there is no such file.
   // `batches`: those of fit(). Throws checkpoint for a file that is none, or of another model,
-  // optimizer or number of batches. Note [Resumed to the bit].
+  // optimizer, data set or batches. Note [Resumed to the bit].
   template <class Range> bool resume(const std::string& file, Range&& batches) {
     if (!std::filesystem::exists(file)) return false;
     resume(nn::read_checkpoint(file), batches);
@@ -147,6 +162,9 @@ class Trainer {
       give(batch);
       rehearse(saved.state.epoch + (i++ < saved.state.batch), done);
     }
+    SINTER_CHECK(i >= saved.state.batch, checkpoint,
+        cat("checkpoint: of other batches: ", saved.path, "; it is behind batch ",
+            saved.state.batch, " of an epoch, and the range has ", i));
     restore(saved);
   }
   void resume(const nn::Checkpoint& saved, Batches& batches);
@@ -158,14 +176,15 @@ class Trainer {
   nn::TrainingState& at() { return at_; }
   // The epoch is over; fit() says so itself unless it was stopped.
   void end_epoch();
-  // Loss sums, first bad step: reading them waits for the device. Of this rank, since
-  // collect_state().
+  // Loss sums, first bad step: reading them waits for the device. Of this rank alone.
   StepState state() const { return read_step_state(optimizer().state()); }
-  // All ranks together: rank 0's loss sums become those of all, the others' begin anew, the first
-  // bad step is that of all. Throws state if their weights differ.
-  void collect_state();
-  double lr_of(int64_t step) const {
-    return options_.schedule ? nn::learning_rate(*options_.schedule, step) : optimizer().lr();
+  // All ranks together: the state with the loss sums and the first bad step of all. On the devices
+  // rank 0's loss sums become those, and the others' begin anew. Throws state if weights differ.
+  StepState collect_state();
+  // The rate of an update, from 0: of a step unless that is your own, whose updates are counted by
+  // state().step.
+  double lr_of(int64_t update) const {
+    return options_.schedule ? nn::learning_rate(*options_.schedule, update) : optimizer().lr();
   }
 
   nn::Module& model() { return *model_; }
@@ -190,7 +209,6 @@ class Trainer {
   void run_step(const Tensors& given, Tensors& out);
   Tensor losses_of(const Batch& batch, int64_t begin, int64_t end);
   Tensor backward_of(const Batch& batch);
-  Tensor shared_backward_of(const Batch& batch);
   void tell_rates();
   void reset_loss();
   void add(Score& score, const Tensors& batch);
@@ -210,7 +228,7 @@ class Trainer {
   int64_t of_ = 0;              // rows of the step on all ranks
   Tensors results_;             // of the last step in mode eager
   nn::TrainingState at_;
-  int64_t rates_until_ = 0;  // the step behind the last one whose rate is on the device
+  int64_t rates_until_ = 0;  // the step at which the device has to be told more rates
   int64_t allocations_ = 0;
   bool stopped_ = false;
   measure::Timer timer_;

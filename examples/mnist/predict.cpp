@@ -125,7 +125,8 @@ class Predictor {
           cat("png: grey or of three colours: ", escaped(input), "; the model reads images of ",
               size_.str()),
           "a .npy file [1, H, W, C] in its place");
-      const PngImage image = read_png(input == "-" ? "/dev/stdin" : input, grey ? 1 : 3);
+      const PngImage image =
+          read_png(input == "-" ? "/dev/stdin" : input, grey ? 1 : 3, flags_.raw);
       const ImagePixels pixels = flags_.raw ? raw_image(image, size_)
                                  : grey     ? prepare_digit(image, size_)
                                             : scaled_image(image, size_);

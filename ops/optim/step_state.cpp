@@ -1,7 +1,7 @@
 #include "ops/optim/step_state.h"
 
 #include <algorithm>
-#include <map>
+#include <utility>
 
 #include "core/context.h"
 #include "core/device/cuda.h"
@@ -75,112 +75,99 @@ void advance_step_state(
   }
 }
 
-namespace {
-
-// Since the last restart: those before the captured step that runs, if one does; then those since
-// it began.
-thread_local int64_t random_ops_before = 0, random_ops = 0;
-thread_local int64_t random_restarts = 0;
-thread_local int64_t first_row_of_thread = 0;
-
-struct RngStates {
-  uint64_t seed = 0, host_tensors = 0;
-  std::map<Device, Tensor> states;
-
-  static RngStates& of_thread() {
-    static thread_local RngStates states;
-    return states;
-  }
-  void write(const Tensor& state) const {
-    const int64_t fresh[3] = {int64_t(seed), 0, random_ops_before};
-    copy_to_device(state.raw(), state.device(), fresh, sizeof fresh);
-    // A dropout that waits for its backward() has saved it.
-    state.storage()->bump_version("manual_seed");
-  }
-  void write_first_op(int64_t id) const {
-    for (const auto& [device, state] : states)
-      copy_to_device(state.data<int64_t>() + 2, device, &id, sizeof id);
-  }
-};
-
-}  // namespace
+RngStates& RngStates::of_thread() {
+  static thread_local RngStates states;
+  return states;
+}
+void RngStates::write(const OfDevice& rng) const {
+  if (!rng.state.defined()) return;
+  const int64_t fresh[3] = {int64_t(seed), rng.offset, rng.ops_before};
+  copy_to_device(rng.state.raw(), rng.state.device(), fresh, sizeof fresh);
+  // A dropout that waits for its backward() has saved it.
+  rng.state.storage()->bump_version("manual_seed");
+}
+static void write_first_op(const Tensor& state, int64_t id) {
+  if (state.defined()) copy_to_device(state.data<int64_t>() + 2, state.device(), &id, sizeof id);
+}
 
 Tensor rng_state(Device device) {
   // The card takes its memory back; what lies there must not be written again.
-  static const bool hooked = [] {
+  [[maybe_unused]] static const bool hooked = [] {
     cuda::at_reset([] {
-      std::erase_if(RngStates::of_thread().states,
+      std::erase_if(RngStates::of_thread().devices,
           [](const auto& entry) { return entry.first.type == Device::Type::cuda; });
     });
     return true;
   }();
-  (void)hooked;
-  RngStates& rng = RngStates::of_thread();
-  Tensor& state = rng.states[device];
-  if (!state.defined()) {
-    Tensor fresh = Tensor::empty({3}, DType::i64, device);
-    fresh.autograd().name.assign("rng");
-    rng.write(fresh);
-    state = fresh;
+  RngStates& states = RngStates::of_thread();
+  RngStates::OfDevice& rng = states.devices[device];
+  if (!rng.state.defined()) {
+    rng.state = Tensor::empty({3}, DType::i64, device);
+    rng.state.autograd().name.assign("rng");
+    states.write(rng);
   }
-  return state;
+  return rng.state;
 }
 
 void manual_seed(uint64_t seed) {
   check_outside_step("manual_seed");
-  RngStates& rng = RngStates::of_thread();
-  rng.seed = seed;
-  rng.host_tensors = 0;
-  for (const auto& [_, state] : rng.states) rng.write(state);
+  RngStates& states = RngStates::of_thread();
+  states.seed = seed;
+  states.host_tensors = 0;
   restart_random_ops();
+  for (auto& [_, rng] : states.devices) {
+    rng.offset = 0;
+    states.write(rng);
+  }
 }
 
-std::pair<uint64_t, uint64_t> next_random_tensor() {
-  RngStates& rng = RngStates::of_thread();
-  return {rng.seed, rng.host_tensors++};
-}
-int64_t next_random_op() { return random_ops++; }
-void restart_random_ops() {
-  random_ops_before = random_ops = 0;
-  ++random_restarts;
+int64_t next_random_op(Device device) { return RngStates::of_thread().devices[device].ops++; }
+void restart_random_ops(std::optional<Device> device) {
+  for (auto& [on, rng] : RngStates::of_thread().devices) {
+    if (device && on != *device) continue;
+    rng.ops_before = rng.ops = 0;
+    rng.restarted = true;
+  }
 }
 
+static thread_local int64_t first_row_of_thread = 0;
 void set_first_row(int64_t row) { first_row_of_thread = row; }
 int64_t first_row() { return first_row_of_thread; }
 
 RandomOpsOfStep::RandomOpsOfStep()
-    : before_(random_ops),
-      restarts_before_(random_restarts),
-      first_row_(first_row_of_thread),
-      launches_(Context::current().launches) {
-  random_ops_before = before_;
-  random_ops = 0;
-  if (before_ > 0 && launches_) RngStates::of_thread().write_first_op(before_);
+    : first_row_(first_row_of_thread), launches_(Context::current().launches) {
+  for (auto& [_, rng] : RngStates::of_thread().devices) {
+    rng.before = rng.ops_before = std::exchange(rng.ops, 0);
+    rng.restarted = false;
+    if (rng.before > 0 && launches_) write_first_op(rng.state, rng.before);
+  }
 }
 
 RandomOpsOfStep::~RandomOpsOfStep() {
-  if (!launches_) {
-    random_ops_before = 0;
-    random_ops = before_;
-    random_restarts = restarts_before_;
-    first_row_of_thread = first_row_;
-    return;
-  }
-  random_ops += random_ops_before;
-  random_ops_before = 0;
-  try {
-    if (before_ > 0) RngStates::of_thread().write_first_op(0);
-  } catch (const Error&) {  // a device that failed; what is launched next reports it
+  if (!launches_) first_row_of_thread = first_row_;
+  for (auto& [_, rng] : RngStates::of_thread().devices) {
+    rng.ops = launches_ ? rng.ops + rng.ops_before : rng.before;
+    rng.ops_before = 0;
+    try {
+      if (std::exchange(rng.before, 0) > 0 && launches_) write_first_op(rng.state, 0);
+    } catch (const Error&) {  // a device that failed; what is launched next reports it
+    }
   }
 }
 
 RandomOpsOfStep::Draws RandomOpsOfStep::draws() const {
-  return {.ops = random_ops, .restarted = random_restarts != restarts_before_};
+  Draws out;
+  for (const auto& [device, rng] : RngStates::of_thread().devices) {
+    if (rng.ops > 0 || rng.restarted) out.emplace_back(device, rng.ops, rng.restarted);
+  }
+  return out;
 }
 
 void RandomOpsOfStep::count(const Draws& draws) {
-  if (draws.restarted) restart_random_ops();
-  random_ops += draws.ops;
+  for (const auto& [device, ops, restarted] : draws) {
+    if (restarted) restart_random_ops(device);
+    RngStates::of_thread().devices[device].ops += ops;
+  }
 }
 
 void check_outside_step(const char* what) {

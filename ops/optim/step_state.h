@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
+#include <map>
+#include <optional>
+#include <tuple>
 
 #include "core/math.h"
 #include "core/tensor.h"
@@ -26,9 +28,6 @@ struct StepState {
   int64_t step = 0;     // steps done
   double loss_sum = 0;  // of row losses since last_reset
   int64_t loss_rows = 0;
-  // Of a step that draws its batch from a data set in device memory (data/batches.h): where in the
-  // epoch's order it begins, by how many rows the next one begins later, and the rows of the set.
-  int64_t cursor = 0, batch_rows = 0, set_rows = 0;
   double last_loss = 0;         // mean row loss of the last step
   double last_good_loss = 0;    // the last finite one
   int64_t first_bad_step = -1;  // first step with a non-finite loss, or -1
@@ -64,8 +63,6 @@ SINTER_FN void advance(
     state.lr = *state.next_rates++;
     --state.rates_left;
   }
-  state.cursor += state.batch_rows;
-  if (state.cursor >= state.set_rows) state.cursor = 0;
   ++state.step;
   state.beta1_power *= beta1;
   state.beta2_power *= beta2;
@@ -95,18 +92,34 @@ void advance_step_state(
 Tensor rng_state(Device device = kCpu);
 // Of every device, for this thread.
 void manual_seed(uint64_t seed);
-// Id of the next random op since the last step; starts at 0 again when an optimizer moves the
-// offset on.
-int64_t next_random_op();
-void restart_random_ops();
+// Id of the device's next random op. Ids start at 0 again when an optimizer moves the device's
+// offset on; where none does they count on, so no two ops of a device draw the same.
+int64_t next_random_op(Device device = kCpu);
+void restart_random_ops(std::optional<Device> device = {});  // unset: of all
 // Note [Masks of a part of the batch]
 //   A rank of data-parallel training computes some rows of a batch. The masks of all ranks together
 //   must be the masks that one process draws for the whole batch, so an element is counted from the
 //   first row of that. From now on random ops of this thread see x as the rows from `row` on.
 void set_first_row(int64_t row);
 int64_t first_row();
-// (seed, k) for the k-th tensor since manual_seed() that the host draws (randn).
-std::pair<uint64_t, uint64_t> next_random_tensor();
+
+// What of this thread is random. Checkpoints hold it.
+struct RngStates {
+  struct OfDevice {
+    Tensor state;        // once it was asked for,
+    int64_t offset = 0;  // and begins there
+    // Random ops since the offset moved: those before the captured step that runs, if one does;
+    // then those since it began.
+    int64_t ops_before = 0, ops = 0;
+    // Of that step: ops_before as it began, and did it move the offset on?
+    int64_t before = 0;
+    bool restarted = false;
+  };
+  uint64_t seed = 0, host_tensors = 0;  // tensors that the host drew since manual_seed(seed)
+  std::map<Device, OfDevice> devices;
+  static RngStates& of_thread();
+  void write(const OfDevice& rng) const;
+};
 
 // While it lives, random ops of this thread count from 0, and the device adds how many came before:
 // so the ids of a captured step are the same at every call, and what is drawn is what an eager call
@@ -118,18 +131,15 @@ class RandomOpsOfStep {
   RandomOpsOfStep(const RandomOpsOfStep&) = delete;
   RandomOpsOfStep& operator=(const RandomOpsOfStep&) = delete;
 
-  // What a step drew: ops since it began or, if it did, since it moved the offset on.
-  struct Draws {
-    int64_t ops = 0;
-    bool restarted = false;
-    bool operator==(const Draws&) const = default;
-  };
+  // What a step drew, of each device: ops since it began or, if it did, since it moved the offset
+  // on; and did it?
+  using Draws = std::vector<std::tuple<Device, int64_t, bool>>;
   Draws draws() const;
   // Counts as a step that drew so.
   static void count(const Draws& draws);
 
  private:
-  const int64_t before_, restarts_before_, first_row_;
+  const int64_t first_row_;
   const bool launches_;  // of the Context; if not, the step is not done, and all is as before it
 };
 

@@ -222,7 +222,7 @@ void reference_update(
 void update_parameter(const UpdateGroup& group, const Tensor& state, const UpdateAttrs& attrs,
     const Tensor& losses, const Tensor& rng) {
   apply_update(group, state, attrs, losses, rng);
-  if (attrs.tail && rng.defined()) restart_random_ops();
+  if (attrs.tail && rng.defined()) restart_random_ops(rng.device());
 }
 
 }  // namespace sinter

@@ -70,8 +70,9 @@ const OpDef kDropoutOp = listed<kDropoutOp>({.formula = "y = x / (1 - p) where i
     .saves_in = 0b10});
 
 Tensor dropout(const Tensor& x, double p) {
-  return apply1(kDropoutOp, {x, rng_state(x.defined() ? x.device() : kCpu)},
-      DropoutAttrs{p, next_random_op(), first_row()});
+  const Device device = x.defined() ? x.device() : kCpu;
+  return apply1(
+      kDropoutOp, {x, rng_state(device)}, DropoutAttrs{p, next_random_op(device), first_row()});
 }
 
 // Normal draws, by the host.
@@ -80,7 +81,8 @@ Tensor randn(const Shape& shape, DType dtype, Device device) {
   constexpr uint64_t kStreams = uint64_t{1} << 62;
   check_outside_step("randn");
   Tensor out = Tensor::empty(shape, dtype);
-  const auto [seed, tensor] = next_random_tensor();
+  RngStates& rng = RngStates::of_thread();
+  const uint64_t seed = rng.seed, tensor = rng.host_tensors++;
   visit_float(dtype, [&]<class T>(T) {
     T* values = out.data<T>();
     for (int64_t i = 0; i < out.numel(); ++i) {

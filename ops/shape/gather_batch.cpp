@@ -2,20 +2,20 @@
 
 #include "core/parallel.h"
 #include "ops/kernels.h"
-#include "ops/ops.h"
 
 // N items of the set, B of the batch, D pixels of an image
 namespace sinter {
 namespace {
 
 Tensors infer(Operands in, const Attrs& attrs) {
-  const Tensor &images = in[0], &index = in[2], state = optional_input(in, 3);
-  const auto& [out, mnist, rows] = attrs.as<GatherBatchAttrs>();
-  if (state.defined()) check_step_state("gather_batch", state);
-  SINTER_CHECK(rows >= 0 && rows <= (state.defined() ? index.numel() : 0), shape,
-      cat("gather_batch: rows out of range: ", rows, " with index ", index.describe(),
-          " and state ", state.describe(), "; with a state at most the index, else 0"));
-  const int64_t batch = state.defined() ? rows : index.numel();
+  const Tensor &images = in[0], &index = in[2], cursor = optional_input(in, 3);
+  const auto& [out, mnist, rows, stride] = attrs.as<GatherBatchAttrs>();
+  const int64_t least = cursor.defined(), most = least ? index.numel() : 0;
+  SINTER_CHECK(rows >= least && rows <= most && stride >= least && stride <= most, shape,
+      cat("gather_batch: rows out of range: ", rows, ", stride ", stride, " with index ",
+          index.describe(), " and cursor ", cursor.describe(),
+          "; with a cursor 1 to those of the index, else 0"));
+  const int64_t batch = cursor.defined() ? rows : index.numel();
   return {Tensor::shape_only({batch, numel_of_dims(images, 1)}, out, images.device()),
       Tensor::shape_only({batch}, DType::i32, images.device())};
 }
@@ -33,11 +33,12 @@ void prefetch_row(const uint8_t* row, int64_t d) {
   for (int64_t at = 0; at < d; at += 64) __builtin_prefetch(row + at);
 }
 
-// The batch's part of the index, whose items are there.
+// The batch's part of the index, whose items are there. Moves the cursor on.
 const int64_t* index_of_batch(const Call& call) {
-  const Tensor &index = call.in[2], state = optional_input(call.in, 3);
+  const Tensor &index = call.in[2], place = optional_input(call.in, 3);
   const int64_t rows = call.out[1].numel(), items = call.in[1].numel(),
-                cursor = state.defined() ? host_step_state(state).cursor : 0;
+                cursor = place.defined() ? *place.data<int64_t>() : 0,
+                next = cursor + call.as<GatherBatchAttrs>().stride;
   SINTER_CHECK(cursor >= 0 && cursor <= index.numel() - rows, data,
       cat("gather_batch: cursor out of range: ", rows, " rows from ", cursor, " on of ",
           index.describe()));
@@ -47,6 +48,7 @@ const int64_t* index_of_batch(const Call& call) {
         cat("gather_batch: index out of range: ", at[b], " at item ", cursor + b, " of ",
             index.describe(), "; ", items, " items are 0..", items - 1));
   }
+  if (place.defined()) *place.data<int64_t>() = next < index.numel() ? next : 0;
   return at;
 }
 
@@ -69,7 +71,7 @@ template <bool kMnist, class T> void gather(const Call& call, const int64_t* ind
 }
 
 void cpu(const Call& call) {
-  const auto& [out, mnist, rows] = call.as<GatherBatchAttrs>();
+  const auto& [out, mnist, rows, stride] = call.as<GatherBatchAttrs>();
   const int64_t* index = index_of_batch(call);
   if (out == DType::bf16)
     return mnist ? gather<true, bf16>(call, index) : gather<false, bf16>(call, index);

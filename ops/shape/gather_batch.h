@@ -1,7 +1,8 @@
 // gather_batch: images u8[N, ..], labels i32[N], index i64[B] -> images [B, D] as numbers, labels
-// i32[B]: a batch, drawn from a data set that lies on the device. With a step state, index is the
-// order of a whole epoch, and the batch its `rows` indices from the state's cursor on. For
-// data/batches.h, and for the op's kernels, which share the formula of a pixel.
+// i32[B]: a batch, drawn from a data set that lies on the device. With a cursor, index is the order
+// of a whole epoch, the batch its `rows` indices from the cursor on, and the op moves the cursor
+// `stride` further, or to the start where the order ends: so the next call of the same op, a replay
+// as well, draws the next batch. For data/batches.h, and for the op's kernels.
 #pragma once
 
 #include "ops/ops.h"

@@ -40,27 +40,27 @@ TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
           "classes=3 out=i32\n",
           {"line 4", "nll_backward: ", "i32"}},
       {"losses that are no numbers",
-          "%0 = input \"l\" i32[4]\n%1 = param \"w\" f32[2]\n%2 = param \"step_state\" u8[136]\n"
+          "%0 = input \"l\" i32[4]\n%1 = param \"w\" f32[2]\n%2 = param \"step_state\" u8[112]\n"
           "sgd_update(%1, %1, -, -, -, -, %2, %0, -) tail=1\n",
           {"line 5", "sgd_update: ", "losses", "i32[4]"}},
       {"a random state that is too short",
-          "%0 = param \"r\" i64[1]\n%1 = param \"w\" f32[2]\n%2 = param \"step_state\" u8[136]\n"
+          "%0 = param \"r\" i64[1]\n%1 = param \"w\" f32[2]\n%2 = param \"step_state\" u8[112]\n"
           "sgd_update(%1, %1, -, -, -, -, %2, -, %0) tail=1\n",
           {"line 5", "sgd_update: ", "rng", "i64[1]"}},
       {"a step state with gaps",
-          "%0 = param \"w\" f32[2]\n%1 = param \"step_state\" u8[136] strides=[0]\n"
+          "%0 = param \"w\" f32[2]\n%1 = param \"step_state\" u8[112] strides=[0]\n"
           "sgd_update(%0, %0, -, -, -, -, %1, -, -)\n",
           {"line 4", "sgd_update: ", "state"}},
       {"a step state between two numbers",
-          "%0 = param \"w\" f32[2]\n%1 = param \"s\" u8[144]\n%2 = view(%1) u8[136] offset=1\n"
+          "%0 = param \"w\" f32[2]\n%1 = param \"s\" u8[120]\n%2 = view(%1) u8[112] offset=1\n"
           "sgd_update(%0, %0, -, -, -, -, %2, -, -)\n",
           {"line 5", "sgd_update: ", "state", "multiple of 8"}},
       {"Adam's second average in a plain update",
-          "%0 = param \"w\" f32[2]\n%1 = param \"v\" i32[1]\n%2 = param \"step_state\" u8[136]\n"
+          "%0 = param \"w\" f32[2]\n%1 = param \"v\" i32[1]\n%2 = param \"step_state\" u8[112]\n"
           "multi_tensor_update(%0, %0, -, %1, -, -, %2, -, -)\n",
           {"line 5", "multi_tensor_update: ", "i32[1]"}},
       {"the state of a bias that is not there",
-          "%0 = param \"w\" f32[2, 3]\n%1 = param \"v\" i32[1]\n%2 = param \"step_state\" u8[136]\n"
+          "%0 = param \"w\" f32[2, 3]\n%1 = param \"v\" i32[1]\n%2 = param \"step_state\" u8[112]\n"
           "%3 = input \"dy\" f32[4, 2]\n%4 = input \"x\" f32[4, 3]\n"
           "weight_grad_update(%3, %4, %0, -, -, -, -, -, %1, -, -, -, %2, -, -) optimizer=sgd\n",
           {"line 7", "weight_grad_update: ", "i32[1]"}},

@@ -206,7 +206,6 @@ void check_draws(std::initializer_list<Device> devices) {
     const TrainOptions options{.sizes = {784, 8, 23}, .device = device};
     Training given(options), draws(options);
     Batches a(data.train, {.size = 10}), b(data.train, {.size = 10});
-    const Tensor& state = draws.optimizer->state();
     int64_t rows = 0;
     capture::StepOptions step_options = draws.step_options("all");
     step_options.mode = [&] { return rows; };
@@ -214,7 +213,7 @@ void check_draws(std::initializer_list<Device> devices) {
     capture::Step step_given(given.function(), given.step_options("all")),
         step_draws(
             [&](const Tensors&) {
-              const Batch batch = b.draw(state, rows);
+              const Batch batch = b.draw(rows);
               return draws({batch.images, batch.labels});
             },
             step_options);
@@ -228,7 +227,7 @@ void check_draws(std::initializer_list<Device> devices) {
         draws.optimizer->set_steps(3);
       }
       const Batch batch = a.next();
-      rows = b.begin_step(state);
+      rows = b.begin_step();
       EXPECT_EQ(b.position(), a.position());
       EXPECT_EQ(step_draws({})[0].to_vector<float>(),
           step_given({batch.images, batch.labels})[0].to_vector<float>())
@@ -253,24 +252,34 @@ TEST_F(BatchesGpu, AStepThatDrawsTrainsAsOneThatIsGivenThem) { check_draws({test
 
 TEST(Batches, ACapturedStepThatBeginsItsBatchItselfIsRefused) {
   Batches batches(numbered(23), {.size = 10});
-  const Tensor state = make_step_state();
-  batches.begin_step(state);
+  batches.begin_step();
   const BatchPosition at = batches.position();
-  capture::Step step([&](const Tensors&) {
-    return Tensors{batches.draw(state, batches.begin_step(state)).images};
-  });
+  capture::Step step(
+      [&](const Tensors&) { return Tensors{batches.draw(batches.begin_step()).images}; });
   test::expect_error(Error::Kind::state,
       {"begin_step", "inside a captured step", "before the step"}, [&] { step({}); });
   EXPECT_EQ(batches.position(), at);
 }
 
-// The allocator gives the second one the address that the first one had.
-TEST(Batches, AnotherStepStateIsToldWhereTheBatchBegins) {
-  Batches batches(numbered(8), {.size = 2, .shuffle = false});
-  for (const int first : {0, 2, 4}) {
-    const Tensor state = make_step_state();
-    EXPECT_EQ(batches.draw(state, batches.begin_step(state)).labels.to_vector<int>(),
-        (std::vector<int>{first, first + 1}));
+// Each has its own place, whatever else is drawn, made or left out beside it.
+TEST(BatchesSimt, DrawnInTurnEachHasItsOwnPlace) {
+  for (const Device device : {kCpu, kSimt}) {
+    Dataset data{.train = numbered(7)};
+    data.to(device);
+    Batches a(data.train, {.size = 2, .shuffle = false}), b(data.train, {.size = 3});
+    std::vector<int> order;
+    for (const int32_t at : epoch_order(7, 1, 0)) order.push_back(at);
+    const auto drawn = [](Batches& batches) {
+      return batches.draw(batches.begin_step()).labels.to_vector<int>();
+    };
+    EXPECT_EQ(drawn(a), (std::vector<int>{0, 1}));
+    EXPECT_EQ(drawn(b), std::vector<int>(order.begin(), order.begin() + 3));
+    EXPECT_EQ(drawn(a), (std::vector<int>{2, 3}));
+    EXPECT_EQ(a.next().labels.to_vector<int>(), (std::vector<int>{4, 5}));
+    EXPECT_EQ(drawn(b), std::vector<int>(order.begin() + 3, order.begin() + 6));
+    EXPECT_EQ(drawn(a), std::vector<int>{6});
+    EXPECT_EQ(drawn(a), (std::vector<int>{0, 1})) << "the next epoch";
+    EXPECT_EQ(drawn(b), std::vector<int>{order[6]});
   }
   EXPECT_EQ(Batches(numbered(8), {.size = INT64_MAX}).per_epoch(), 1);
 }
@@ -283,11 +292,9 @@ TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {
       for (const int64_t ranks : {1, 2, 3, 5}) {
         Batches whole(numbered(n), {.size = 10});
         std::vector<std::unique_ptr<Batches>> shares;
-        Tensors states;
         for (int64_t rank = 0; rank < ranks; ++rank) {
           shares.push_back(std::make_unique<Batches>(
               numbered(n), BatchOptions{.size = 10, .rank = rank, .ranks = ranks, .part = part}));
-          states.push_back(make_step_state());
         }
         for (int64_t step = 0; step < 5; ++step) {
           const std::vector<int> wanted = whole.next().labels.to_vector<int>();
@@ -299,10 +306,11 @@ TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {
             const Batch made = share.next();
             own[rank] = made.labels.to_vector<int>();
             share.seek(at);
-            EXPECT_EQ(share.begin_step(states[rank]), rows);
-            const Batch drawn = share.draw(states[rank], rows);
-            EXPECT_EQ(drawn.labels.to_vector<int>(), own[rank]);
             EXPECT_EQ(made.of, rows);
+            EXPECT_EQ(share.begin_step(), rows);
+            if (own[rank].empty()) continue;  // then a step draws none
+            const Batch drawn = share.draw(rows);
+            EXPECT_EQ(drawn.labels.to_vector<int>(), own[rank]);
             EXPECT_EQ(drawn.of, rows);
           }
           std::vector<int> together;
@@ -327,15 +335,12 @@ TEST(BatchesSimt, AStrayCursorIsAnError) {
   for (const Device device : {kCpu, kSimt}) {
     Dataset data{.train = numbered(23)};
     data.to(device);
-    Batches batches(data.train, {.size = 10});
-    const Tensor state = make_step_state(device);
-    batches.begin_step(state);
-    StepState stray = read_step_state(state);
-    stray.cursor = 14;
-    write_step_state(state, stray);
+    const Tensor order = Tensor::from(std::vector<int64_t>(23), {23}, device),
+                 cursor = Tensor::from(std::vector<int64_t>{14}, {1}, device);
     test::expect_error(
         Error::Kind::data, {"out of range", device == kCpu ? "10 rows from 14" : "23"}, [&] {
-          batches.draw(state, 10);
+          apply(kGatherBatchOp, {data.train.images, data.train.labels, order, cursor},
+              GatherBatchAttrs{.rows = 10, .stride = 10});
           synchronize(device);
         });
   }
@@ -367,7 +372,6 @@ TEST(Batches, AStepThatDrawsIsOneCallOfTheRuntime) {
   Dataset data{.train = numbered(23)};
   data.to(device);
   Training training({.sizes = {784, 8, 23}, .device = device});
-  const Tensor& state = training.optimizer->state();
   training.optimizer->set_rates(std::vector<double>(20, 0.1));
   Batches batches(data.train, {.size = 10});
   int64_t rows = 0;
@@ -375,7 +379,7 @@ TEST(Batches, AStepThatDrawsIsOneCallOfTheRuntime) {
   options.mode = [&] { return rows; };
   capture::Step step(
       [&](const Tensors&) {
-        const Batch batch = batches.draw(state, rows);
+        const Batch batch = batches.draw(rows);
         return training({batch.images, batch.labels});
       },
       options);
@@ -383,7 +387,7 @@ TEST(Batches, AStepThatDrawsIsOneCallOfTheRuntime) {
       order{"cudaMemcpyAsync", "cudaStreamSynchronize", "cudaGraphLaunch"};
   for (int i = 0; i < 12; ++i) {  // of each epoch two of 10, one of 3
     card.clear_log();
-    rows = batches.begin_step(state);
+    rows = batches.begin_step();
     step({});
     if (i >= 6) {
       EXPECT_EQ(card.calls(), i % 3 == 0 ? order : one) << "step " << i;

@@ -115,6 +115,39 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
       [&] { load_dataset({.what = images + "," + classes}); });
 }
 
+// A seventh of six is none.
+TEST_F(DatasetTest, APairOfTooFewImagesIsRefused) {
+  const auto pair = [&](size_t n) {
+    return dir_.write("x.npy", test::npy("|u1", cat("(", n, ", 784)"), Bytes(n * 784, 9))) + "," +
+           dir_.write("y.npy", test::npy("|u1", cat("(", n, ",)"), Bytes(n)));
+  };
+  for (const size_t n : {1, 2, 6}) {
+    const std::string files = pair(n);
+    expect_error(kData, {"too few images", cat(" has ", n), "1/7 of them", "at least 7"},
+        [&] { load_dataset({.what = files}); });
+    EXPECT_EQ(load_dataset({.what = files, .pair_is_test = true}).test.size(), int64_t(n));
+    EXPECT_EQ(load_dataset({.what = files + "," + files}).test.size(), int64_t(n));
+  }
+  EXPECT_EQ(load_dataset({.what = pair(7)}).sizes(), "train 6  val 0  test 1  28x28");
+}
+
+// 0 and 1 in bytes, not in f32, where 1 is white.
+TEST_F(DatasetTest, PixelsThatAreNearlyBlackAreTold) {
+  const std::string labels = dir_.write("y.npy", test::npy("|u1", "(14,)", Bytes(14)));
+  Bytes ones(14 * 784), f32(14 * 784 * 4);
+  ones[5] = 1;
+  const auto description = [&](const char* type, const Bytes& pixels) {
+    const std::string images = dir_.write("x.npy", test::npy(type, "(14, 784)", pixels));
+    return load_dataset({.what = images + "," + labels}).description;
+  };
+  test::expect_facts(description("|u1", ones), {"nearly black", "brightest pixel is 1 of 255"});
+  f32[2] = 0x80;
+  f32[3] = 0x3f;
+  EXPECT_EQ(description("<f4", f32).find("nearly"), std::string::npos);
+  ones[6] = 2;
+  EXPECT_EQ(description("|u1", ones).find("nearly"), std::string::npos);
+}
+
 // As np.save of a folder per class gives it.
 TEST_F(DatasetTest, ANumPyPairSortedByLabelIsSplitByADraw) {
   Bytes sorted(70), pixels(70 * 784);
@@ -151,6 +184,8 @@ TEST_F(DatasetTest, KnowsItsPlaceAndItsFingerprint) {
   const Dataset data = load();
   EXPECT_EQ(data.place, dir_.path());
   EXPECT_EQ(data.crc32, load({.val = 0, .limit = 2}).crc32) << "whatever is cut from it";
+  EXPECT_EQ(Batches(data.train).crc32(), data.crc32);
+  EXPECT_NE(crc_of(slice(data.train, 0, 9)), crc_of(slice(data.train, 9, 18)));
   dir_.write("train-labels.idx1-ubyte", test::idx({60}, Bytes(60)));
   EXPECT_NE(data.crc32, load().crc32);
   const auto back = std::filesystem::current_path();

@@ -33,6 +33,37 @@ TEST_F(PngTest, GreyIsReadAsItIs) {
   EXPECT_TRUE(std::equal(raw.begin(), raw.end(), pixels.begin()));
 }
 
+// What a file says of its light: a viewer heeds it, and who asks for the bytes gets them.
+TEST_F(PngTest, RawBytesAreThoseOfTheFileWhateverItSaysOfGamma) {
+  const Bytes pixels = test::pattern(28 * 28), plain = test::png(28, 28, 1, pixels);
+  const auto with = [&](std::string_view type, const Bytes& body) {
+    const Bytes named = test::bytes_of(type) + body;
+    const Bytes chunk =
+        test::big32(uint32_t(body.size())) + named + test::big32(test::crc32(named));
+    Bytes file = plain;
+    constexpr ptrdiff_t kBehindHeader = 33;
+    file.insert(file.begin() + kBehindHeader, chunk.begin(), chunk.end());
+    return file;
+  };
+  const auto raw = [&](const Bytes& file) {
+    return read_png(dir_.write("x.png", file), 1, true).pixels;
+  };
+  const Bytes linear = with("gAMA", test::big32(100000));
+  EXPECT_EQ(raw(plain), pixels);
+  EXPECT_EQ(raw(linear), pixels);
+  EXPECT_NE(read(linear).pixels, pixels);
+  EXPECT_EQ(raw(with("gAMA", test::big32(45455))), pixels);
+  EXPECT_EQ(raw(with("sRGB", {0})), pixels);
+  Bytes primaries;
+  for (const uint32_t x : {31270, 32900, 64000, 33000, 30000, 60000, 15000, 6000})
+    primaries = primaries + test::big32(x);
+  EXPECT_EQ(raw(with("cHRM", primaries)), pixels);
+  for (size_t cut = 0; cut + 40 < linear.size(); cut += 7) {
+    const Bytes part(linear.begin(), linear.begin() + ptrdiff_t(cut));
+    EXPECT_THROW(raw(part), Error) << cut;
+  }
+}
+
 TEST_F(PngTest, ColourAndAlpha) {
   EXPECT_EQ(read(test::png(2, 1, 3, {80, 80, 80, 200, 200, 200})).pixels, (Bytes{80, 200}));
   const PngImage colours = read(test::png(3, 1, 3, {255, 0, 0, 0, 255, 0, 0, 0, 255}));

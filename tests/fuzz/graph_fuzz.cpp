@@ -123,7 +123,7 @@ std::string op_line(Recipe& r, const Graph& graph) {
 
 std::string file_of(Recipe r) {
   std::string text =
-      "sinter-graph 1\n%0 = param \"step_state\" u8[136]\n%1 = param \"rng\" i64[3]\n";
+      "sinter-graph 1\n%0 = param \"step_state\" u8[112]\n%1 = param \"rng\" i64[3]\n";
   Graph graph = capture::parse(text + "output\n", "F");
   size_t lines = 0;
   for (size_t i = 0; i < kMaxAttempts && lines < kMaxLines && !r.done(); ++i) {

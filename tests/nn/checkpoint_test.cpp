@@ -190,6 +190,32 @@ TEST(Checkpoint, StateComesBackFromItsText) {
       text, {R"("best":"3fe8000000000000")", R"("data_crc":"18446744073709551615")"});
 }
 
+// Files of earlier builds, which lack what is newer, are read; then it is as at the start.
+TEST(Checkpoint, StatesOfEarlierBuildsAreRead) {
+  TrainingState state = some_state();
+  state.batches = "9 rows";
+  state.rng_ops = 3;
+  state.rng_tensors = UINT64_MAX;
+  state.rng_devices = {{Device::parse("simt"), 4, 5}};
+  const std::string text = to_json(state);
+  const std::string newer =
+      R"(,"batches":"9 rows","rng_ops":3,"rng_tensors":"18446744073709551615",)"
+      R"("rng_devices":[["simt",4,5]])";
+  ASSERT_TRUE(text.ends_with(newer + "}")) << text;
+  EXPECT_EQ(to_json(parse_state(text, "F")), text);
+  const std::string old = text.substr(0, text.size() - newer.size() - 1) + "}";
+  const TrainingState read = parse_state(old, "F");
+  EXPECT_EQ(to_json(read), to_json(some_state()));
+  EXPECT_TRUE(read.batches.empty() && read.rng_devices.empty());
+  for (const auto& [from, to] : {std::pair{"[\"simt\",4,5]", "[\"simt\",4,-5]"},
+           {"[\"simt\",4,5]", "[\"simt\",-4,5]"}, {"\"rng_ops\":3", "\"rng_ops\":-3"},
+           {"\"simt\"", "\"none\""}, {"\"simt\",4,5", "\"simt\",4"}}) {
+    std::string bad = text;
+    bad.replace(bad.find(from), std::string_view(from).size(), to);
+    expect_error(checkpoint, {"damaged", "rng_"}, [&] { parse_state(bad, "F"); });
+  }
+}
+
 TEST(Checkpoint, RefusesHostileStates) {
   const std::string good = to_json(some_state());
   const auto with = [&](const std::string& from, const std::string& to) {

@@ -110,6 +110,20 @@ TEST(Module, SummaryCountsParametersAndFlops) {
   test::expect_facts(mlp.summary({1'000'000'000, 784}), {"[1000000000, 256]"});
 }
 
+// A model that reads numbers of words, say, whose weights are f32.
+TEST(Module, SummaryOfAModelThatReadsIntegers) {
+  struct Words : Module {
+    Tensor forward(const Tensor& x) override {
+      SINTER_CHECK(x.dtype() == DType::i64, dtype, x.describe());
+      return (*linear)(cast(x, DType::f32));
+    }
+    std::string describe() const override { return "Words"; }
+    std::shared_ptr<Linear> linear = add("linear", std::make_shared<Linear>(4, 2));
+  } words;
+  test::expect_facts(words.summary({3, 4}, DType::i64), {"Linear(4 -> 2)", "[3, 2]"});
+  EXPECT_THROW(words.summary({3, 4}), Error);
+}
+
 TEST(Module, RefusesBadSizesAndNames) {
   using enum Error::Kind;
   test::expect_error(usage, {"Linear", "in 0"}, [] { Linear(0, 3); });

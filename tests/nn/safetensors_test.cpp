@@ -90,9 +90,32 @@ TEST(Safetensors, HalfPrecisionBecomesF32) {
   EXPECT_FALSE(file.crc_checked);
 }
 
-TEST(Safetensors, RefusesIntegerTypesThatNoTensorHas) {
+// Masks and the like beside the weights; a file with other types is refused.
+TEST(Safetensors, LeavesOutTypesThatNoTensorHasAndSaysSo) {
   const TempDir dir;
-  for (const char* type : {"I8", "I16", "BOOL", "U16", "F8_E4M3"}) {
+  for (const auto& [type, bytes] :
+      {std::pair{"BOOL", 1}, {"I8", 1}, {"I16", 2}, {"U16", 2}, {"U32", 4}, {"U64", 8}}) {
+    const std::string json = cat(R"({"m":{"dtype":")", type, R"(","shape":[2],"data_offsets":[0,)",
+        2 * bytes, R"(]},"n":{"dtype":")", type, R"(","shape":[0],"data_offsets":[)", 2 * bytes,
+        ",", 2 * bytes, R"(]},"w":{"dtype":"F32","shape":[1],"data_offsets":[)", 2 * bytes, ",",
+        2 * bytes + 4, "]}}");
+    Bytes data(size_t(2 * bytes), 3);
+    data.insert(data.end(), {0, 0, 0x80, 0x3f});
+    const SafetensorsFile file = read_safetensors(dir.write("a", with_header(json, data)));
+    ASSERT_EQ(file.tensors.size(), 1u);
+    EXPECT_EQ(file.tensors[0].tensor.to_vector<float>(), std::vector<float>{1});
+    EXPECT_EQ(
+        file.notes, std::vector<std::string>{
+                        cat("left out, as no weight has such a type: m is ", type, " and 1 more")});
+    Linear needs(1, 1);
+    EXPECT_THROW(load_state_dict(needs, file.tensors), Error) << "m is none of its weights";
+    expect_error(checkpoint, {"range does not fit the shape"}, [&] {
+      const std::string wrong =
+          cat(R"({"m":{"dtype":")", type, R"(","shape":[3],"data_offsets":[0,)", bytes, "]}}");
+      read_safetensors(dir.write("a", with_header(wrong, Bytes(size_t(bytes)))));
+    });
+  }
+  for (const char* type : {"F8_E4M3", "C64", "bool"}) {
     const std::string json =
         cat(R"({"w":{"dtype":")", type, R"(","shape":[2],"data_offsets":[0,4]}})");
     expect_error(checkpoint,

@@ -24,13 +24,12 @@ std::vector<Sample> gather_batch_samples() {
   type.in[0] = sample_tensor({5, 4}, 1);
   const auto drawn = [&](int64_t cursor, int64_t rows, const char* what) {
     Sample sample = make({9, 28, 28}, {3, 0, 8, 1, 5, 2}, true, what);
-    sample.in.push_back(make_step_state());
-    host_step_state(sample.in[3]).cursor = cursor;
-    sample.attrs = GatherBatchAttrs{.mnist = true, .rows = rows};
+    sample.in.push_back(Tensor::from(std::vector<int64_t>{cursor}, {1}));
+    sample.attrs = GatherBatchAttrs{.mnist = true, .rows = rows, .stride = 4};
     return sample;
   };
   Sample long_batch = drawn(0, 7, "more rows than indices"),
-         stray = make({9, 4}, {3, 0}, false, "rows without a state");
+         stray = make({9, 4}, {3, 0}, false, "rows without a cursor");
   stray.attrs = GatherBatchAttrs{.rows = 2};
   few.bad = type.bad = long_batch.bad = stray.bad = true;
   return {drawn(0, 4, "from the start of an epoch"), drawn(2, 4, "its last rows"), long_batch,
