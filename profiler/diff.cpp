@@ -55,10 +55,10 @@ bool has_rounds(const Profile& p) {
 }
 
 // One value per round (its median step), or one per step; in us.
-std::vector<double> grouped(const Profile& p, const auto& samples, bool rounds) {
+std::vector<double> grouped(const Profile& p, const std::vector<double>& samples, bool rounds) {
   std::map<int64_t, std::vector<double>> groups;
   for (size_t i = 0; i < samples.size(); ++i)
-    groups[rounds ? p.steps[i].round : int64_t(i)].push_back(double(samples[i]) / 1e3);
+    groups[rounds ? p.steps[i].round : int64_t(i)].push_back(samples[i] / 1e3);
   std::vector<double> out;
   for (const auto& [round, times] : groups) out.push_back(median(times));
   return out;
@@ -82,10 +82,10 @@ double typical_us(const Profile& p, const std::vector<int>& rows) {
 // shared out over all steps.
 std::vector<double> times_of(const Profile& p, const std::vector<int>& rows, bool rounds) {
   if (rows.empty()) return {};
-  std::vector<int64_t> samples(p.steps.size(), 0);
+  std::vector<double> samples(p.steps.size(), 0);
   for (const int i : rows) {
     const std::vector<int64_t>& of_row = p.rows[i].samples;
-    for (size_t s = 0; s < of_row.size(); ++s) samples[s] += of_row[s];
+    for (size_t s = 0; s < of_row.size(); ++s) samples[s] += double(of_row[s]);
   }
   std::vector<double> us = grouped(p, samples, rounds);
   return all_positive(us) ? us : std::vector{typical_us(p, rows)};
@@ -118,17 +118,17 @@ std::string names_of(const Profile& p, const std::vector<int>& rows, bool by_sha
 bool is_equal_work(const Profile& a, const Profile& b, const JoinedRows& rows) {
   struct Work {
     std::set<std::string_view> names;
-    int64_t calls = 0, flops = 0;
+    double calls = 0, flops = 0;
   } work[2];
   for (const int side : {0, 1}) {
     for (const int i : side == 0 ? rows.a : rows.b) {
       const Row& row = (side == 0 ? a : b).rows[i];
       work[side].names.insert(row.name);
-      work[side].calls += row.calls;
-      work[side].flops += row.cost.flops;
+      work[side].calls += double(row.calls);
+      work[side].flops += double(row.cost.flops);
     }
   }
-  const auto in_a = int64_t(a.steps.size()), in_b = int64_t(b.steps.size());
+  const auto in_a = double(a.steps.size()), in_b = double(b.steps.size());
   const auto& [of_a, of_b] = work;
   return of_a.names != of_b.names ||
          (of_a.calls * in_b == of_b.calls * in_a && of_a.flops * in_b == of_b.flops * in_a);

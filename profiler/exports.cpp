@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 
 #include <zlib.h>
@@ -83,7 +86,13 @@ Profile read_profile(const std::string& text, const std::string& file) {
         cat("profile: not a profile: ", escaped(file), "; ", escaped(why)),
         "a profile is the .json file that a profiled run wrote");
   };
-  const Json json = Json::parse(text, nullptr, false), schema = Json(Profile{})["schema"];
+  double sum = 0;  // of all numbers: where it fits an int64_t, so does the sum of some
+  const auto add = [&sum](int, Json::parse_event_t what, const Json& value) {
+    if (what == Json::parse_event_t::value && value.is_number())
+      sum += std::abs(value.get<double>());
+    return true;
+  };
+  const Json json = Json::parse(text, add, false), schema = Json(Profile{})["schema"];
   if (!json.is_object() || !json.contains("schema")) refuse("no JSON object with a schema");
   if (json["schema"] != schema)
     refuse(cat("its schema is ", json_text(json["schema"]), ", wanted ", json_text(schema)));
@@ -94,6 +103,8 @@ Profile read_profile(const std::string& text, const std::string& file) {
     refuse(e.message());
   }
   if (profile.steps.empty()) refuse("it has no steps");
+  constexpr double kMost = 9e18;
+  if (!(sum <= kMost)) refuse(cat("its numbers add up to ", sum, ", wanted ", kMost, " at most"));
   for (Row& row : profile.rows) {
     if (!row.samples.empty() && row.samples.size() != profile.steps.size())
       refuse(cat("row ", row.name, " has ", row.samples.size(), " samples of ",
@@ -156,8 +167,9 @@ void check_writable(
   const fs::path folder = fs::absolute(file, error).parent_path();
   SINTER_CHECK(fs::is_directory(folder, error), usage,
       cat(what, ": no such folder: ", escaped(folder.string()), "; wanted for ", escaped(file)));
-  SINTER_CHECK(access(folder.c_str(), W_OK) == 0, usage,
-      cat(what, ": cannot write to ", escaped(folder.string()), "; wanted for ", escaped(file)));
+  SINTER_CHECK(access(folder.c_str(), W_OK) == 0, checkpoint,
+      cat("checkpoint: cannot write: ", escaped(file), "; the folder is ", escaped(folder.string()),
+          ", ", std::strerror(errno)));
   SINTER_CHECK(
       !fs::is_directory(file, error), usage, cat(what, ": a folder is there: ", escaped(file)));
   SINTER_CHECK(!fs::is_other(file, error), usage,

@@ -40,8 +40,9 @@ struct Exports {
       const Comparison* comparison = nullptr, const std::string& opened = "") const;
 };
 
-// Throws usage, beginning with `what`, where `file` cannot be written: its folder is not there or
-// not open to us, a folder bears its name, or, unless `force` is given, a file does; then `hint`.
+// Throws usage, beginning with `what`, where `file` cannot be written: its folder is not there, a
+// folder bears its name, or, unless `force` is given, a file does; then `hint`. Throws checkpoint
+// where the folder is not open to us.
 void check_writable(
     const std::string& file, const std::string& what, bool force, const std::string& hint);
 

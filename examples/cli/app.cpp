@@ -160,6 +160,10 @@ Command* App::read_words(int argc, char** argv) {
     if (word.starts_with("--")) std::replace(word.begin(), end, '_', '-');
   }
   const bool one = is_one_command();
+  if (!one && !words.empty() && words[0] == "help") {  // "help train" is "train --help"
+    words.erase(words.begin());
+    words.push_back("--help");
+  }
   const std::string version = cat(name_, " ", kVersion, git_id_.empty() ? "" : ", ", git_id_, "\n");
   CLI::App root(one ? commands_[0].summary : summary_, name_);
   root.formatter_fn(help_of);
@@ -170,6 +174,8 @@ Command* App::read_words(int argc, char** argv) {
   Command* asked = nullptr;
   const std::vector<std::string> names = command_names();
   const bool named = !words.empty() && std::ranges::find(names, words[0]) != names.end();
+  if (!one && !words.empty() && !words[0].starts_with('-'))
+    check_word("unknown command", words[0], names, "", cat(name_, " --help lists the commands"));
   for (Command& command : commands_) {
     if (named && command.name != words[0]) continue;
     CLI::App* app = one ? &root : root.add_subcommand(command.name, command.summary);
@@ -201,7 +207,6 @@ Command* App::read_words(int argc, char** argv) {
         cat(name_, " --help says what each does"));
     SINTER_CHECK(!words[0].starts_with('-'), usage,
         cat("usage: flag before the command: ", escaped(words[0])), cat(name_, " COMMAND [flags]"));
-    check_word("unknown command", words[0], names, "", cat(name_, " --help lists the commands"));
   }
   std::vector<std::string> others = root.remaining(true);
   std::erase(others, "--");

@@ -50,11 +50,15 @@ profiler::Exports CompareRun::exports() const {
       fmt::format("{}_b{}_{}_{}", case_name, batch, comparison.dtype, device));
 }
 
-void CompareRun::check_flags() const {
+void CompareRun::check_flags(bool both) const {
   SINTER_CHECK(flags.blame || flags.devices.empty(), usage,
       cat("usage: --devices needs --blame: --devices is ", escaped(flags.devices)),
       "one step on one device: --device");
   if (!flags.files.formats.empty()) exports().check(flags.files.force);
+  if (fusion.dump_graph.empty()) return;
+  for (const std::string& file :
+      both ? graph_files(fusion.dump_graph) : std::vector{fusion.dump_graph})
+    check_writable(file, "--dump-graph", flags.files.force);
 }
 
 void CompareRun::blame(measure::BlameOptions options) const {
@@ -81,7 +85,7 @@ Outcome CompareRun::run(const std::string& parity) const {
   if (tables || flags.rounds >= profiler::kMinPairs)
     options.roofs = [this] { return roofs_for(comparison.device, out); };
   const Outcome outcome = measure::compare(comparison, options);
-  const std::string grades = flags.view.guess ? guess(outcome.fused, out) : "";
+  const std::string grades = flags.view.guess ? guess(outcome.fused) : "";
   out.result("compare", "{}   {}", comparison.title, flags.describe(comparison));
   if (tables) {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
@@ -95,7 +99,12 @@ Outcome CompareRun::run(const std::string& parity) const {
                                  .next = next,
                                  .width = width == 0 ? 100 : std::min<size_t>(width, 100)}));
   if (!flags.files.formats.empty()) write_files(outcome);
-  if (!fusion.dump_graph.empty()) write_graphs(fusion.dump_graph, comparison.captured());
+  if (!fusion.dump_graph.empty()) {
+    const std::vector<std::string> graphs = graph_files(fusion.dump_graph);
+    write_graph(graphs[0], comparison.captured().recorded);
+    write_graph(graphs[1], comparison.captured().fused.graph);
+    out.note("graphs", join(graphs));
+  }
   return outcome;
 }
 

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <deque>
@@ -83,6 +84,10 @@ template <class T> T parse(const std::string& what, const std::string& text, T l
   SINTER_CHECK(whole, usage,
       cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
           in_message(text), allowed));
+  // TOML has no such number, and to some readers 010 is 8.
+  const std::string_view digits = std::string_view(text).substr(text.starts_with('-'));
+  SINTER_CHECK(digits.size() < 2 || digits[0] != '0' || !std::isdigit(uint8_t(digits[1])), usage,
+      cat(what, " has a leading zero: ", escaped(text), allowed));
   const bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
   SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
   return value;

@@ -69,7 +69,7 @@ void Output::put(std::string_view text) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) closed_ = true;
-    SINTER_CHECK(n >= 0 || closed_, data, cat("stdout: cannot write: ", error_text(errno)));
+    SINTER_CHECK(n >= 0 || closed_, checkpoint, cat("stdout: cannot write: ", error_text(errno)));
     if (n > 0) text.remove_prefix(size_t(n));
   }
 }
@@ -124,6 +124,15 @@ void Progress::clear() {
   say(fmt::format("\r{:<{}}\r", "", shown_));
   std::fflush(stderr);
   shown_ = 0;
+}
+
+std::string as_word(const std::string& path) {
+  constexpr std::string_view kApart = " \t\"'\\$`&|;<>()[]{}*?!#~";
+  if (path.find_first_of(kApart) == path.npos) return escaped(path);
+  std::string quoted = escaped(path);
+  for (size_t at = 0; (at = quoted.find('\'', at)) != quoted.npos; at += 4)
+    quoted.replace(at, 1, "'\\''");
+  return cat("'", quoted, "'");
 }
 
 std::string lower_case(std::string_view text) {

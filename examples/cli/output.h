@@ -105,6 +105,9 @@ class Progress {
 // The line, at most `width` columns; with a bar if `bar`.
 std::string progress_line(const ProgressView& view, bool bar, int width);
 
+// A path as one types it: in quotes where a shell would take it apart.
+std::string as_word(const std::string& path);
+
 // Numbers as people read them. ASCII only. Pure functions.
 using sinter::grouped, sinter::count_of, sinter::join;
 std::string lower_case(std::string_view text);

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <new>
+#include <sstream>
 #include <thread>
 
 #include "core/stack.h"
@@ -90,6 +92,20 @@ int launched_rank() {
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
   }
   return 0;
+}
+
+int64_t process_start(int pid) {
+  std::ifstream stat(cat("/proc/", pid, "/stat"));
+  std::string text, field;
+  std::getline(stat, text);
+  // "7 (any name) S 1 ..": the state is the third field, the start the 22nd.
+  std::istringstream fields(text.substr(std::min(text.rfind(") ") + 1, text.size())));
+  int64_t start = 0;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+    if (i == 3 && (field == "Z" || field == "X")) return 0;
+    if (i == 22) parse_all(field, start);
+  }
+  return start;
 }
 
 std::string rank_prefix() {

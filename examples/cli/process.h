@@ -7,6 +7,7 @@
 // several have the first says it, with its rank.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -29,6 +30,10 @@ void interrupt() noexcept;
 int launched_rank();
 // "rank 2: " beside others, else "".
 std::string rank_prefix();
+
+// When the process began, in ticks since the system did: another process that later bears its
+// number began at another time. 0: it has ended, reaped or not.
+int64_t process_start(int pid);
 
 int exit_code(Error::Kind kind);
 // A library's hint with the flags that set what it names: "DataOptions.classes = 12" is

@@ -27,10 +27,7 @@ void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   flags.choice("measure", fusion.measure, {"auto", "on", "off"},
       "on: keep a group unfused where its parts are shown to run faster here; auto: on cuda");
   not_saved(flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why"));
-  // Looked at now: the graph is written after all the work.
-  const auto check = [](const std::string& file) { check_writable(file, "--dump-graph", true); };
-  not_saved(
-      flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as text", check));
+  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as text"));
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
@@ -68,13 +65,12 @@ void write_graph(const std::string& path, const capture::Graph& graph) {
   write_file(path, capture::dump(graph));
 }
 
-void write_graphs(const std::string& path, const capture::Captured& captured) {
+std::vector<std::string> graph_files(const std::string& path) {
   const std::filesystem::path p(path);
   const auto named = [&](const char* suffix) {
     return (p.parent_path() / (p.stem().string() + suffix + p.extension().string())).string();
   };
-  write_graph(named("_eager"), captured.recorded);
-  write_graph(named("_fused"), captured.fused.graph);
+  return {named("_eager"), named("_fused")};
 }
 
 // The profiler's flags, and what they ask of a report.
@@ -227,7 +223,8 @@ void add_output_flags(Flags& flags, ExportFlags& files) {
 }
 
 void check_writable(const std::string& file, const char* flag, bool force) {
-  profiler::check_writable(file, cat("usage: ", flag), force, "--force writes over it");
+  profiler::check_writable(file, cat("usage: ", flag), force,
+      cat("--force writes over it, ", flag, " NAME takes another name"));
 }
 
 namespace {
@@ -318,7 +315,7 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
   SINTER_CHECK(failed.empty(), check, misses);
 }
 
-std::string guess(const Report& report, Output& out) {
+std::string guess(const Report& report) {
   const profiler::Row* slowest = nullptr;
   const profiler::Rows rows = report.rows();
   for (const profiler::Row& row : rows.rows) {
@@ -332,9 +329,10 @@ std::string guess(const Report& report, Output& out) {
           lower_case(profiler::name_of(report.verdict().code))}};
   std::string grades;
   for (const auto& [question, answer] : questions) {
-    out.note("guess", question);
+    say(fmt::format("{:<7} {}\n", "guess", question));  // with -q, too: an answer is waited for
     std::string said;
-    if (!std::getline(std::cin, said)) said = "nothing";                  // the end of a pipe
+    std::getline(std::cin, said);
+    if (said.empty()) said = "nothing";                                   // the end of a pipe
     const bool right = said == answer || answer.starts_with(said + "-");  // "compute-bound"
     grades += fmt::format("{} you said {}, it is {}: {}\n", question, escaped(said), answer,
         right ? "right" : "wrong");

@@ -41,8 +41,8 @@ void note_emulator(Device device, Output& out);
 
 // As text, whole or not at all. Throws checkpoint where the file cannot be written.
 void write_graph(const std::string& path, const capture::Graph& graph);
-// Both graphs of a capture: step.txt gives step_eager.txt and step_fused.txt.
-void write_graphs(const std::string& path, const capture::Captured& captured);
+// The files of both graphs of a capture: step.txt gives step_eager.txt and step_fused.txt.
+std::vector<std::string> graph_files(const std::string& path);
 
 // launches==5, row:linear_act.launches==2, eager.launches==25, speedup>=1.5
 struct Expectation {
@@ -103,7 +103,7 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
 
 // --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the
 // grades: "how many launches has a step? you said 12, it is 10: wrong".
-std::string guess(const profiler::Report& report, Output& out);
+std::string guess(const profiler::Report& report);
 
 // The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on
 // simt.

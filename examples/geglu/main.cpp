@@ -177,7 +177,7 @@ int run_geglu(
           {"--expect and --fail-on need", !view.expect.empty() || !view.fail_on.empty()}})
     SINTER_CHECK(
         both || !is_given, usage, cat("usage: ", what, " --mode both: the mode is ", flags.mode));
-  run.check_flags();
+  run.check_flags(both);
   tell_cost(flags, device, out);
 
   const auto eager = make({.fused = false});

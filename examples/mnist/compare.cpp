@@ -283,17 +283,18 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
   return parity;
 }
 
-// Takes steps op by op from the weights of the start; which op makes the first NaN, or "".
-std::string first_nan(const Maker& make, const Batch& batch, int64_t steps) {
+// Takes steps op by op from the weights of the start; in which one, and which op, makes the first
+// NaN: "step 2, linear: ..", or 0 and "".
+std::pair<int64_t, std::string> first_nan(const Maker& make, const Batch& batch, int64_t steps) {
   const auto trainer = make("eager", "none");
   int64_t i = 0;
   // An update's NaN is one of the next step's loss; before these two searching is time lost.
   while (++i < steps - 1) trainer->step(batch);
   for (; i <= steps; ++i) {
     const std::string found = mnist::first_nan([&] { trainer->step(batch); });
-    if (!found.empty()) return cat("step ", i, ", ", found);
+    if (!found.empty()) return {i, cat("step ", i, ", ", found)};
   }
-  return "";
+  return {};
 }
 
 void check_agreement(const Parity& parity, const CompareRun& compare_run, double lr) {
@@ -314,14 +315,14 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   TrainFlags& flags = compare.step.train;
   const Device device = choose_device(common.device).first;
   CompareRun compare_run{common, flags.mode, compare.comparison, out, "compare", "",
-      flags.model.name(), flags.optimizer.batch};
+      flags.model.name(), flags.optimizer.rows_of_step()};
   Comparison& comparison = compare_run.comparison;
   comparison.device = device;
   comparison.rules = flags.mode.rules;
   comparison.dtype = flags.model.dtype;
   compare_run.check_flags();
   const Batch batch = first_batch(compare.step, out);
-  compare_run.workload = flags.model.describe() + ", " + flags.optimizer.optimizer;
+  compare_run.workload = flags.workload();
   comparison.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
       flags.model.describe(), batch.labels.numel(),
       flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
@@ -346,8 +347,13 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   compare_run.image = {image.channels, image.height, image.width};
   if (compare.comparison.blame) {
     for (int i = 0; i < 2; ++i) fused->step(batch);
-    const std::string nan = first_nan(make, batch, 2);
-    if (!nan.empty()) out.warning(nan);
+    // A NaN is in all weights a step later: so the step that has the first one is looked at.
+    const auto [step, nan] = first_nan(make, batch, 2);
+    if (step > 0) {
+      out.warning(nan);
+      for (int64_t i = 1; i < step; ++i) eager->step(batch);
+      fused->copy_from(*eager);
+    }
     compare_run.blame();
     return 0;
   }
@@ -386,10 +392,10 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   check_agreement(parity, compare_run, lr);
   // That both sides have a NaN says nothing of the rest: as train, it is no success.
   SINTER_CHECK(parity.nan().empty(), numeric,
-      cat("compare: nan on both sides: ", parity.nan(), "; ", first_nan(make, batch, 1)),
+      cat("compare: nan on both sides: ", parity.nan(), "; ", first_nan(make, batch, 1).second),
       "results that are nan cannot be compared: a smaller learning rate, or other weights");
   if (const int64_t bad = eager->state().first_bad_step; bad >= 0) {
-    const std::string nan = first_nan(make, batch, bad + 1);
+    const std::string nan = first_nan(make, batch, bad + 1).second;
     out.warning(
         fmt::format("only the first steps are compared: the loss of step {} is not finite{}",
             bad + 1, nan.empty() ? "" : "; " + nan));

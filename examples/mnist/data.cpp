@@ -72,7 +72,7 @@ int make(const DataCommandFlags& flags, Output& out) {
   out.json(
       "sinter.data-make/1", {{"folder", flags.what}, {"train", flags.train}, {"test", flags.test},
                                 {"data_seed", std::to_string(flags.data_seed)}});
-  out.note("next", "mnist train --data {}", escaped(flags.what));
+  out.note("next", "mnist train --data {}", as_word(flags.what));
   return 0;
 }
 

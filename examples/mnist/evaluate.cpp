@@ -217,14 +217,12 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   const Device device = choose_device(common.device).first;
   const SavedModel saved = open_model(flags, eval.from, device, out);
   out.note("model", "{}   {}", saved.flags.model.describe(), escaped(saved.path));
-  Dataset data = load_dataset(eval.from.data.options(saved.flags.model.classes));
-  check_images(saved, data.train.image(), data.name);
+  Dataset data = load_data(saved, eval.from.data.options(saved.flags.model.classes), out);
   data.to(device);
   const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
   SINTER_CHECK(split.size() > 0, data,
       cat("data: no images: --set ", eval.set, " of ", data.name, " has 0"));
   out.note("data", "{}: {} {} images", data.description, eval.set, grouped(split.size()));
-  note_other_data(saved, data, out);
 
   const Evaluation e = evaluate(*saved.model, split,
       {.batch = eval.batch,

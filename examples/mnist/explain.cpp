@@ -91,6 +91,8 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   }
   if (!found) {
     for (const OpDef* op : all_ops()) known.emplace_back(op->text());
+    constexpr size_t kShown = 80;
+    if (wanted.size() > kShown) wanted = wanted.substr(0, kShown) + "..";
     const std::string nearest = nearest_word(wanted, known);
     throw Error(Error::Kind::usage,
         cat("usage: explain: unknown word: ", escaped(wanted),

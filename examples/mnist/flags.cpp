@@ -134,6 +134,11 @@ std::string ModelFlags::describe() const {
   return text;
 }
 
+std::string TrainFlags::workload() const {
+  return cat(model.describe(), ", ", optimizer.optimizer,
+      optimizer.accum > 1 ? cat(" in parts of ", optimizer.batch) : "");
+}
+
 nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
   return {.kind = nn::parse_schedule(schedule),
       .lr = lr.value(),
@@ -243,7 +248,8 @@ void add_run_flags(Flags& flags, RunFlags& run) {
   flags.topic("run");
   add_preset_flag(flags, run);
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
-  not_saved(flags.toggle("force", run.force, "start over in a folder that holds a run"));
+  not_saved(flags.toggle("force", run.force,
+      "start over in a folder that holds a run, write over a graph that is there"));
   flags.number(
       "save-every", run.save_every, 0, 1'000'000, "epochs between saves; 0 at the end only");
   flags.number("save-steps", run.save_steps, 0, kMany, "also save every N steps; 0 off");

@@ -21,11 +21,9 @@ struct DataFlags {
   std::string augment;  // as parse_augment() reads it; of train
   std::string
       crc32;  // of the data that a run was trained on, see Dataset; it writes it into its config
-  bool pair_is_test = false;  // see DataOptions
 
   DataOptions options(int64_t classes) const {
-    return {
-        .what = what, .val = val, .limit = limit, .classes = classes, .pair_is_test = pair_is_test};
+    return {.what = what, .val = val, .limit = limit, .classes = classes};
   }
   Normalize normalization() const {
     return normalize == "mnist" ? Normalize::mnist : Normalize::none;
@@ -96,6 +94,8 @@ struct TrainFlags {
   ModeFlags mode;
   RunFlags run;
 
+  // What a step does: of equal text, profiles can be compared.
+  std::string workload() const;
   // A step's rows.
   BatchOptions batches(Device device) const {
     return {.size = optimizer.rows_of_step(),

@@ -52,6 +52,13 @@ Chain chain_of(const nn::NamedTensors& tensors) {
   return chain;
 }
 
+// Data of which the run kept no sum are known by their place.
+bool has_trained_on(const SavedModel& saved, const Dataset& data) {
+  const DataFlags& run = saved.flags.data;
+  return run.crc32.empty() ? run.what == data.place
+                           : run.crc32 == fmt::format("{:08x}", data.crc32);
+}
+
 void require_model(const SavedModel& saved) {
   SINTER_CHECK(!saved.flags.model.model.empty(), checkpoint,
       cat("checkpoint: not a model of mnist: ", shown(saved.path), "; it is ",
@@ -257,7 +264,6 @@ SavedModel open_model(const Flags& flags, FromFlags& from, Device device, Output
   saved.model->eval();
   const DataFlags& run = saved.flags.data;
   if (!flags.given("data")) from.data.what = run.what;
-  from.data.pair_is_test = flags.given("data");
   if (!flags.given("normalize")) from.data.normalize = run.normalize;
   from.data.val = run.val;
   for (const std::string& note : saved.notes) out.note("note", note);
@@ -265,11 +271,36 @@ SavedModel open_model(const Flags& flags, FromFlags& from, Device device, Output
   return saved;
 }
 
-void note_other_data(const SavedModel& saved, const Dataset& data, Output& out) {
+bool is_pair(const std::string& place) {
+  const std::vector<std::string_view> files = parts_of(place, ",");
+  return files.size() == 2 && files[1].starts_with('/');
+}
+
+void note_split(const SavedModel& saved, const Dataset& data, Output& out) {
+  const bool pair = is_pair(data.place);
+  if (!has_trained_on(saved, data) || pair == is_pair(saved.flags.data.what)) return;
+  if (pair)
+    out.warning("the model was trained on these images: how it reads them says nothing of others");
+  else
+    out.note("note", "the model was trained on another split of these training images");
+}
+
+Dataset load_data(const SavedModel& saved, DataOptions options, Output& out) {
   const DataFlags& run = saved.flags.data;
-  if (run.crc32.empty() || run.crc32 == fmt::format("{:08x}", data.crc32)) return;
-  out.note("note", "the model was trained on other data: {} with crc32 {}, here it is {:08x}",
-      escaped(run.what), escaped(run.crc32), data.crc32);
+  Dataset data = load_dataset(options);
+  const bool same = has_trained_on(saved, data);
+  if (is_pair(data.place)) {
+    options.pair_is_test = !same || !is_pair(run.what);
+    if (options.pair_is_test) data = load_dataset(options);
+    data.description += options.pair_is_test ? "" : ", as in training";
+  }
+  check_images(saved, data.test.image(), data.name);
+  if (!same && !run.crc32.empty()) {
+    out.note("note", "the model was trained on other data: {} with crc32 {}, here it is {:08x}",
+        escaped(run.what), escaped(run.crc32), data.crc32);
+  }
+  note_split(saved, data, out);
+  return data;
 }
 
 }  // namespace sinter::mnist

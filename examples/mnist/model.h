@@ -71,7 +71,13 @@ void add_from_flags(Flags& flags, FromFlags& from);
 // The model of --from with its weights on the device, in evaluation mode. Data flags
 // that were not given become the checkpoint's. Throws checkpoint if it is none.
 SavedModel open_model(const Flags& flags, FromFlags& from, Device device, Output& out);
-// Says so where the data are not those that the model was trained on.
-void note_other_data(const SavedModel& saved, const Dataset& data, Output& out);
+// The data of eval and predict. A pair of files is split as in training where it is what the model
+// was trained on, wherever it was named; of another pair all is the test. The description says
+// which, and a note where the data are others. Throws as load_dataset() and check_images().
+Dataset load_data(const SavedModel& saved, DataOptions options, Output& out);
+// Says so where the model was trained on the same images, but not on the same share of them.
+void note_split(const SavedModel& saved, const Dataset& data, Output& out);
+// Is this Dataset::place that of one pair of files, of which a share is drawn for the test?
+bool is_pair(const std::string& place);
 
 }  // namespace sinter::mnist

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "core/parallel.h"
 #include "core/tensor.h"
@@ -28,7 +28,7 @@ std::string this_machine() {
   std::error_code none;
   char name[256] = {};
   gethostname(name, sizeof name - 1);
-  return cat(name, " ", std::filesystem::read_symlink("/proc/self/ns/pid", none).string());
+  return cat(" ", name, " ", std::filesystem::read_symlink("/proc/self/ns/pid", none).string());
 }
 
 }  // namespace
@@ -43,8 +43,13 @@ Ranks::Ranks(double timeout_seconds) {
       "this mpirun is of another MPI: start it with that of the MPI named here");
   communicator_->set_timeout(timeout_seconds);
   scope_ = std::make_unique<CommunicatorScope>(communicator_.get());
-  for (const std::string& text : communicator_->gather(cat(getpid(), " ", this_machine())))
-    peers_.push_back({text.substr(text.find(' ') + 1), std::stoi(text)});
+  const std::string own = cat(getpid(), " ", cli::process_start(getpid()), this_machine());
+  for (const std::string& text : communicator_->gather(own)) {
+    Peer& peer = peers_.emplace_back();
+    std::istringstream fields(text);
+    fields >> peer.pid >> peer.start;
+    std::getline(fields, peer.machine);
+  }
   struct sigaction action = {};
   action.sa_handler = [](int) { g_told = true; };
   sigaction(SIGUSR1, &action, nullptr);
@@ -131,7 +136,7 @@ std::string Ranks::how_to_resume() const {
                         : fmt::format(
                               "mpirun -np {} mnist train --resume {} goes on from its "
                               "newest checkpoint",
-                              size(), escaped(saved_));
+                              size(), cli::as_word(saved_));
 }
 
 // The exception being handled; if it is that of waiting for a rank, with a hint.
@@ -159,7 +164,8 @@ void Ranks::fail(const cli::CommonFlags& common) {
 }
 
 void Ranks::watch() {
-  const auto is_gone = [this](int r) { return kill(peers_[r].pid, 0) != 0 && errno == ESRCH; };
+  const auto is_gone = [this](
+                           int r) { return cli::process_start(peers_[r].pid) != peers_[r].start; };
   int lost = -1, lowest = size();
   while (lost < 0) {
     std::unique_lock lock(mutex_);

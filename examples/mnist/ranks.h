@@ -63,6 +63,7 @@ class Ranks {
   struct Peer {
     std::string machine;
     int pid = 0;
+    int64_t start = 0;  // see cli::process_start()
   };
   void watch();
   std::string how_to_resume() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "capture/explain.h"
 #include "capture/measure.h"
@@ -30,7 +31,7 @@ void report_json(const Run& run, const Evaluation* test) {
   object["model"] = {{"name", run.flags.model.describe()},
       {"parameters", run.trainer->model().num_parameters()}, {"dtype", run.flags.model.dtype}};
   object["optimizer"] = {{"name", run.flags.optimizer.optimizer}, {"lr", *run.flags.optimizer.lr},
-      {"batch_size", run.flags.optimizer.batch}};
+      {"batch_size", run.flags.optimizer.batch}, {"accum", run.flags.optimizer.accum}};
   object["seed"] = std::to_string(run.flags.common->seed);
   object["device"] = run.device;
   object["threads"] = num_threads();
@@ -47,17 +48,36 @@ void report_json(const Run& run, const Evaluation* test) {
 
 }  // namespace
 
-void StepProfile::start() {
+void StepProfile::prepare() {
+  std::vector<std::string>& formats = run_.flags.mode.profile.formats;
+  const int64_t left = run_.steps - (run_.resumed ? run_.resumed->checkpoint.state.step : 0);
   // A run that is finished takes no step; --profile may be from its config.
+  if (formats.empty() || left <= 0) return;
+  const ProfileSteps& window = run_.flags.mode.window;
+  SINTER_CHECK(left > window.wait + window.warmup, usage,
+      cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
+          " records nothing: the run has ", left, " steps, wanted ",
+          window.wait + window.warmup + 1, " at least"),
+      cat("--profile-steps 0:0:", left, " records them all"));
+  if (!run_.resumed) return;
+  const profiler::Exports files{run_.resumed->folder + "/profile", formats, false,
+      "usage: --profile", "move it away, or leave out --profile"};
+  if (run_.all_flags["profile"].source > Source::checkpoint) return files.check(false);
+  const auto is_there = [](const std::string& file) {
+    std::error_code error;
+    return std::filesystem::exists(file, error);
+  };
+  if (run_.ranks.of_first(std::ranges::any_of(files.files(), is_there) ? "kept" : "").empty())
+    return;
+  formats.clear();
+  run_.out.note("profile", "that of the earlier steps stays as it is");
+}
+
+void StepProfile::start() {
   if (run_.flags.mode.profile.formats.empty() || run_.at().ended) return;
   const auto [wait, warmup, active, repeat] = run_.flags.mode.window;
-  SINTER_CHECK(run_.steps - run_.at().step > wait + warmup, usage,
-      cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
-          " records nothing: the run has ", run_.steps - run_.at().step, " steps, wanted ",
-          wait + warmup + 1, " at least"),
-      cat("--profile-steps 0:0:", run_.steps - run_.at().step, " records them all"));
   const bool fused = run_.flags.mode.mode == "fused", cuda = run_.device.type == Device::Type::cuda;
-  const int64_t batch = run_.flags.optimizer.batch * run_.flags.model.image().pixels() *
+  const int64_t batch = run_.flags.optimizer.rows_of_step() * run_.flags.model.image().pixels() *
                         int64_t(size_of(run_.flags.model.batch_dtype()));
   const std::string type = cuda ? "CUDA" : run_.device == kCpu ? "CPU" : run_.device.str();
   session_ = std::make_unique<profiler::Session>(profiler::Options{
@@ -104,14 +124,13 @@ void StepProfile::report() {
   const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
   files.write({&*report_, 1},
-      {run_.flags.model.describe() + ", " + run_.flags.optimizer.optimizer,
-          run_.flags.common->command, build_name(), std::to_string(run_.flags.common->seed),
-          run_.flags.optimizer.batch},
+      {run_.flags.workload(), run_.flags.common->command, build_name(),
+          std::to_string(run_.flags.common->seed), run_.flags.optimizer.rows_of_step()},
       table);
   report_ranks();
   run_.out.note("files", join(files.files()));
   std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
-  if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_, run_.out) + shown;
+  if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_) + shown;
   if (!shown.empty()) run_.out.result_text(shown);
 }
 
@@ -179,7 +198,7 @@ void report_capture(Run& run) {
 int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
   run.out.note("stop", "interrupted after {}: {} saved; mnist train --resume {} goes on",
-      run.position(std::max<int64_t>(run.at().step, 1)), kLastFile, escaped(run.folder->name()));
+      run.position(std::max<int64_t>(run.at().step, 1)), kLastFile, as_word(run.folder->name()));
   run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
       run.steps_text(run.steps), escaped(run.folder->name()));
   report_json(run, nullptr);

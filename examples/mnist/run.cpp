@@ -48,7 +48,10 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   data = load_dataset(flags.data.options(flags.model.classes));
   out.note("data", "{}: {}", data.description, data.sizes());
   note_sizes();
-  if (init) check_images(*init, data.train.image(), data.name);
+  if (init) {
+    check_images(*init, data.train.image(), data.name);
+    note_split(*init, data, out);
+  }
   flags.model.image_size = data.train.image().str();
   flags.data.what = data.place;  // what was found is what the config remembers
   flags.data.crc32 = fmt::format("{:08x}", data.crc32);
@@ -218,6 +221,11 @@ void Run::go_on() {
             ? "the files have changed since; --init starts a new run from the weights"
             : "without --data and SINTER_DATA the run looks where it found its data");
   }
+  if (is_pair(resumed->place) != is_pair(data.place)) {
+    refuse("cannot resume with another split of the data",
+        cat("the run took it from ", escaped(resumed->place), ", here it is ", data.description),
+        "without --data and SINTER_DATA the run looks where it found its data");
+  }
   trainer->resume(checkpoint, *batches);
   // What keeps the run from ending with the bits of an undisturbed one.
   std::vector<std::string> differences = resumed->differences;
@@ -265,7 +273,7 @@ void Run::check_finite(const StepState& state) const {
           std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
           state.last_good_loss, trainer->lr_of(state.first_bad_step), kept),
       fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
-          saved_step >= 0 ? cat("--resume ", escaped(folder->name()), " ") : "",
+          saved_step >= 0 ? cat("--resume ", as_word(folder->name()), " ") : "",
           flags.mode.mode == "fused" ? "--mode eager " : "",
           saved_step >= 0 ? "replays and " : ""));
 }

@@ -37,6 +37,7 @@ class Stopwatch {
 // not that of the undisturbed one to the bit.
 struct Resumed {
   std::string folder, file;  // relative to here where they lie below
+  std::string place;         // of its data: Dataset::place
   nn::Checkpoint checkpoint;
   std::vector<std::string> differences;  // "--lr was 0.001, now 0.01"
 };
@@ -113,7 +114,11 @@ struct Run {
 class StepProfile {
  public:
   explicit StepProfile(Run& run) : run_(run) {}
-  // Before the first step. Throws usage if the run is too short for the window.
+  // Before the folder is touched. Throws usage if the run is too short for the window, and where
+  // it would write over the profile of a run that goes on; one that nobody asks for now is then
+  // left out.
+  void prepare();
+  // Before the first step.
   void start();
   // After each step; `timer` began with it.
   void step(const measure::Timer& timer);

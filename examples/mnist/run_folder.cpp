@@ -26,8 +26,23 @@ constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", 
     "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.trace.json.gz",
     "profile.folded", "profile.html"};
 
+// Is the file one that a run writes? The first lines of its log, and a key that no config of a
+// user's has.
+bool is_log(const std::string& file) {
+  std::string line;
+  std::ifstream in(file);
+  return std::getline(in, line) && line.starts_with("{\"step\":");
+}
+bool is_config(const std::string& file) {
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("data-crc32 = ")) return true;
+  }
+  return false;
+}
+
 // "a run at step 2150" by the last line of its log, else names of what is there; "" for an empty
-// folder.
+// folder, and for one that holds no more than the config of a run that failed.
 std::string contents(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -36,6 +51,7 @@ std::string contents(const fs::path& folder) {
       names.push_back(name);
   }
   if (names.empty()) return "";
+  if (names == std::vector<std::string>{"config.toml"} && is_config(folder / names[0])) return "";
   std::ranges::sort(names);
   ClassicStream<std::ifstream> log(folder / "events.jsonl");
   std::string line;
@@ -43,6 +59,20 @@ std::string contents(const fs::path& folder) {
   while (std::getline(log, line)) std::sscanf(line.c_str(), "{\"step\":%lld", &step);
   if (step > 0) return cat("a run at step ", step);
   return escaped(names[0]) + (names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
+}
+
+// runs/last is a link to the newest run, which a run of that name would make one to itself.
+void check_name(const fs::path& out) {
+  const fs::path full = fs::absolute(out).lexically_normal(),
+                 name = full.has_filename() ? full : full.parent_path();
+  std::error_code missing;
+  const bool is_last = name.filename() == "last" &&
+                       fs::equivalent(name.parent_path(), fs::current_path() / "runs", missing);
+  SINTER_CHECK(!is_last && name != fs::absolute("runs/last"), usage,
+      cat("usage: --out ", escaped(out.string()),
+          " is no folder: a link to the newest run has its "
+          "place"),
+      "--out runs/NAME takes another name, --resume goes on with the newest run");
 }
 
 void make_folder(const fs::path& folder) {
@@ -59,6 +89,7 @@ void make_folder(const fs::path& folder) {
 RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
   if (take == Take::shared) return;
   while (name_.size() > 1 && name_.ends_with('/')) name_.pop_back();
+  if (take != Take::resume && !out.empty()) check_name(name_);
   if (out.empty()) {
     const std::time_t now = std::time(nullptr);
     std::tm local;
@@ -73,6 +104,9 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
       name_ = fmt::format("{}-{}", base, n);
   }
   make_folder(name_);
+  // A link on the way may be runs/last, which this run will change.
+  const fs::path real = fs::canonical(name_);
+  if (real != fs::absolute(name_).lexically_normal()) name_ = fs::proximate(real).string();
   lock_ = open(name_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   SINTER_CHECK(lock_ >= 0, checkpoint,
       cat("checkpoint: cannot read the run folder: ", shown(name_), "; ", error_text(errno)));
@@ -85,17 +119,22 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
           cat("usage: run folder is in use: ", shown(name_), "; held by process ", escaped(holder)),
           "--out DIR takes another place");
     }
-    const std::string held = take == Take::fresh ? contents(name_) : "";
-    SINTER_CHECK(held.empty(), usage,
+    remove_stale_temporaries(name_);
+    const std::string held = take == Take::resume ? "" : contents(name_);
+    // What no run wrote is not a run's to delete: the folder may be anybody's.
+    const bool is_run = is_log(file("events.jsonl")) || is_config(file("config.toml"));
+    std::error_code missing;
+    SINTER_CHECK(held.empty() || (take == Take::force && is_run), usage,
         cat("usage: run folder is not empty: ", shown(name_), "; holds ", held),
-        cat("--resume ", escaped(name_),
-            " goes on, --force starts over, --out DIR takes another place"));
+        cat(fs::exists(file("last.safetensors"), missing)
+                ? cat("--resume ", as_word(name_), " goes on, ")
+                : "",
+            is_run ? "--force starts over, " : "", "--out DIR takes another place"));
     write_file(file(kHolder), std::to_string(getpid()) + "\n");
   } catch (...) {
     close(lock_);
     throw;
   }
-  remove_stale_temporaries(name_);
   if (take == Take::resume) return;
   for (const char* name : kFiles) unlink(file(name).c_str());
   // And the trace of each rank, of as many as there were.
@@ -128,8 +167,10 @@ std::string RunFolder::link_last() const {
   fs::create_directories("runs", error);
   remove_stale_temporaries("runs");
   const fs::path temporary = fmt::format("runs/.last.tmp-{}", getpid());
-  const fs::path target =
-      name_.starts_with("runs/") ? fs::path(name_.substr(5)) : fs::absolute(name_, error);
+  // Without links on the way: one of them may be runs/last itself.
+  const fs::path runs = fs::canonical("runs", error), folder = fs::canonical(name_, error),
+                 below = folder.lexically_relative(runs),
+                 target = *below.begin() == ".." ? folder : below;
   fs::remove(temporary, error);
   fs::create_directory_symlink(target, temporary, error);
   if (!error) fs::rename(temporary, "runs/last", error);

@@ -14,10 +14,12 @@ namespace sinter::mnist {
 
 class RunFolder {
  public:
-  // What may be in the folder: nothing; a run that goes; a run that stays. shared: it is the
-  // folder of another process, and nothing is done to it.
+  // What may be in the folder: nothing, or the config of a run that failed; a run that goes, and
+  // nothing but a run; a run that stays. shared: it is the folder of another process, and nothing
+  // is done to it.
   enum class Take { fresh, force, resume, shared };
-  // "" : runs/DATE-TIME. Removes temporaries of dead processes.
+  // "" : runs/DATE-TIME. Removes temporaries of dead processes. runs/last, the link, is no folder
+  // of a run; of another name that leads through a link it has the folder's own name.
   RunFolder(const std::string& out, Take take);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

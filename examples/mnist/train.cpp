@@ -220,18 +220,20 @@ int overfit_batch(Run& run) {
 int train(Run& run) {
   if (run.flags.run.dry_run) return dry_run(run);
   if (run.flags.run.overfit_batch) return overfit_batch(run);
-  run.take_folder();
   StepProfile profile(run);
+  profile.prepare();
+  run.take_folder();
   profile.start();
   try {
     train_steps(run, profile);
   } catch (const Error& error) {
     // What is there of the run, and what to do with it, the writer of one file cannot know.
     if (error.kind() != Error::Kind::checkpoint || !run.ranks.first()) throw;
-    const std::string name = escaped(run.folder->name());
-    throw Error(error.kind(), cat(error.message(), "; ", name, " holds ", run.folder->holds()),
+    const std::string name = run.folder->name();
+    throw Error(error.kind(),
+        cat(error.message(), "; ", escaped(name), " holds ", run.folder->holds()),
         run.saved_step < 0 ? error.hint()
-                           : cat("make room there, then mnist train --resume ", name,
+                           : cat("make room there, then mnist train --resume ", as_word(name),
                                  " goes on after step ", run.saved_step));
   }
   return run.ranks.interrupted() ? report_interrupted(run, profile) : report(run, profile);
@@ -264,6 +266,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   const fs::path real = fs::canonical(file);  // runs/last is to name the run, not itself
   Resumed out{.folder = fs::proximate(real.parent_path()).string(),
       .file = fs::proximate(real).string(),
+      .place = {},
       .checkpoint = nn::read_checkpoint(file),
       .differences = {}};
   const nn::Checkpoint& checkpoint = out.checkpoint;
@@ -271,6 +274,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   CommonFlags common;
   TrainFlags then{.common = &common};
   const Flags saved = saved_flags(checkpoint.config, checkpoint.path, then);
+  out.place = then.data.what;
   apply_saved_config(checkpoint.config, checkpoint.path, flags);
   resolve(flags, train);
   for (const char* name : kFixed) {
@@ -313,6 +317,8 @@ void add_train(App& app, Command& command) {
     } else {
       resumed = open_resumed(command.flags, flags);
     }
+    if (!flags.mode.dump_graph.empty())
+      check_writable(flags.mode.dump_graph, "--dump-graph", flags.run.force);
   };
   command.run = [&command](Output& out) {
     catch_signals();

@@ -17,6 +17,15 @@ if "$source/scripts/setup" nonsense >"$work/said" 2>&1 || ! grep -q "unknown wor
   echo "scripts/setup takes any word"
   exit 1
 fi
+# What a script does is said without doing it.
+for script in quickstart setup pictures test download_mnist; do
+  if ! "$source/scripts/$script" --help >"$work/said" 2>&1 || ! grep -q "$script" "$work/said" ||
+    (($(wc -l <"$work/said") > 20)); then
+    cat "$work/said"
+    echo "scripts/$script --help does not say what it does"
+    exit 1
+  fi
+done
 for word in "${packages[@]}" libeigen3-dev libgtest-dev scripts/setup; do
   grep -q "$word" "$work/log" || { cat "$work/log"; echo "not named: $word"; exit 1; }
 done

@@ -123,6 +123,23 @@ TEST(Json, DamageIsNamed) {
       {"rows[1].kind is \"operation\", wanted one of step, ann"});
   test::expect_facts(changed("/rows/1/samples", {1}), {"1 samples of 3 steps"});
   test::expect_facts(changed("/steps", Json::array()), {"it has no steps"});
+  // Sums are of 64 bits.
+  for (const char* number : {"/rows/1/samples/0", "/rows/0/flops", "/rows/0/launches",
+           "/rows/1/calls", "/steps/0/ns", "/clean_us/0"}) {
+    Json bad = good;
+    bad["clean_us"] = {1.0};
+    for (Json& row : bad["rows"]) row["samples"] = std::vector<int64_t>(good["steps"].size(), 1);
+    EXPECT_EQ(message(bad.dump()), "");
+    bad[Json::json_pointer(number)] = INT64_MAX;
+    test::expect_facts(
+        message(bad.dump()), {"its numbers add up to 9.2", ", wanted 9e+18 at most"});
+    bad[Json::json_pointer(number)] = INT64_MIN;
+    test::expect_facts(message(bad.dump()), {"its numbers add up to 9.2"});
+    bad[Json::json_pointer(number)] = int64_t{4'000'000'000'000'000'000};
+    const std::string text = bad.dump();
+    ASSERT_EQ(message(text), "") << number;
+    EXPECT_NE(diff(read_profile(text, "F"), read_profile(text, "F")), "");
+  }
   test::expect_facts(message("{"), {"no JSON object"});
 }
 
