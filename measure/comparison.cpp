@@ -63,8 +63,18 @@ profiler::Report profiled_round(const Comparison& comparison, bool is_fused,
 
 bool is_stopped(const ComparisonOptions& options) { return options.stopped && options.stopped(); }
 
+// A look at the step after its rounds, whose time other programs may have multiplied.
+std::string why_slow(const Comparison& comparison, const RoundTimes& times) {
+  const bool by_eager = !times.eager_us.empty();
+  const std::vector<double>& us = by_eager ? times.eager_us : times.fused_us;
+  if (us.empty()) return "";
+  return why_distrusted(by_eager ? comparison.eager : comparison.fused, profiler::median(us));
+}
+
+}  // namespace
+
 // The pairs that give the factor, A B B A, with nothing recorded.
-RoundTimes run_clean_rounds(const Comparison& comparison, const ComparisonOptions& options) {
+RoundTimes time_rounds(const Comparison& comparison, const ComparisonOptions& options) {
   be_multithreaded();
   std::vector<Twin> twins{{comparison.eager, comparison.fused}};
   RoundTimes out{.layouts = options.layouts(comparison)};
@@ -75,17 +85,28 @@ RoundTimes run_clean_rounds(const Comparison& comparison, const ComparisonOption
       twins.back().fused();
     }
   }
+  std::vector<double> steps_us[2];  // eager, fused
   for (int64_t round = 0; round < options.rounds && !is_stopped(options); ++round) {
     const Twin& twin = twins[size_t(round % out.layouts)];
     for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
       const std::function<void()>& run = is_fused ? twin.fused : twin.eager;
       if (!run) continue;
       (is_fused ? out.fused_us : out.eager_us)
-          .push_back(round_us(run, comparison.device, options.warmup, options.steps));
+          .push_back(round_us(
+              run, comparison.device, options.warmup, options.steps, &steps_us[size_t(is_fused)]));
     }
+  }
+  if (comparison.device != kCpu) return out;
+  out.distrusted = why_slow(comparison, out);
+  for (const bool is_fused : {false, true}) {
+    if (out.distrusted.empty() && options.rounds >= profiler::kMinPairs)
+      out.distrusted = profiler::why_unsteady(
+          is_fused ? "fused steps" : "eager steps", steps_us[size_t(is_fused)]);
   }
   return out;
 }
+
+namespace {
 
 // Of a step, beyond one per op. On cuda a library may make a product of several kernels.
 double more_launches(const capture::Captured& captured, const profiler::Measurement& fused) {
@@ -125,7 +146,7 @@ std::vector<PairOfTimes> run_profiled_rounds(
 }
 
 std::string headline(const Comparison& comparison, const Outcome& o) {
-  if (!comparison.timed()) return "- -> -, not timed on simt";
+  if (!comparison.timed()) return "not timed on simt";
   const Unit unit = unit_of_us(profiler::median(o.eager_us));
   const auto time = [&unit](const std::vector<double>& us) {
     return profiler::time_text(profiler::median(us) / unit.size);
@@ -139,8 +160,9 @@ std::string flops_line(const ComparisonTable& table, const std::string& parity) 
   const Unit unit = eager < 1e10 ? Unit{1e6, "MFLOP"} : Unit{1e9, "GFLOP"};
   const std::string before = fmt::format("{:.3f}", eager / unit.size),
                     after = fmt::format("{:.3f}", fused / unit.size);
-  const std::string work = before == after ? cat("same: ", before, " ", unit.name)
-                                           : cat(before, " -> ", after, " ", unit.name);
+  const std::string work = before == after
+                               ? cat("same: ", before, " ", unit.name)
+                               : cat("by formula: ", before, " -> ", after, " ", unit.name);
   return work + (parity.empty() ? "" : "   " + parity) + "\n";
 }
 
@@ -163,8 +185,34 @@ std::string with_unit(double us) {
   return profiler::time_text(us / unit.size) + " " + unit.name;
 }
 
+// "99 GB/s, 85 % of the copy roof: bytes limit": by the roof that the row is nearer to, with the
+// figures of its profile.
+std::string limit_text(const profiler::Report& fused, const ComparedRow& row) {
+  profiler::Cost cost{row.fused_flops, row.fused_bytes, 0};
+  double ns = row.fused_time() * 1e3;
+  for (const profiler::Row& profiled : fused.rows().rows) {
+    if (profiled.name != row.row || !(profiled.typical_ns > 0)) continue;
+    cost = profiled.cost;
+    ns = profiled.typical_ns;
+  }
+  const auto flops = double(cost.flops), bytes = double(cost.bytes());
+  const profiler::Ceiling roofs = fused.ceiling();
+  const bool computes =
+      roofs.known() ? roofs.compute_is_nearer(cost) : flops >= profiler::kFlopRateFrom * bytes;
+  const std::string rate =
+      computes ? fmt::format("{:.0f} GFLOP/s", flops / ns) : fmt::format("{:.0f} GB/s", bytes / ns);
+  if (!roofs.known()) return rate;
+  const double share = roofs.share(cost, ns);
+  return fmt::format("{}, {:.0f} % of the {} roof: {}", rate, 100 * share,
+      computes ? "GEMM" : "copy",
+      share < profiler::kNearRoof ? "no roof limits"
+      : computes                  ? "arithmetic limits, and fusing saves none"
+                                  : "bytes limit");
+}
+
 // Where the fused step's time goes now, and where the eager one's went. Profiled rounds apportion.
-std::string gain_lines(const ComparisonTable& table) {
+std::string gain_lines(const Outcome& o) {
+  const ComparisonTable& table = o.table;
   const ComparedRow *longest = nullptr, *gain = nullptr;
   double longest_us = 0, gain_us = 0;
   for (const ComparedRow& row : table.rows) {
@@ -179,17 +227,14 @@ std::string gain_lines(const ComparisonTable& table) {
   std::string out = "gain     no row by itself is shown to be faster\n";
   if (gain) {
     const auto before = double(gain->eager_bytes);
-    const Unit size = unit_of_bytes(before);
+    const Unit size = unit_of_bytes(double(table.total.eager_bytes));
     out = fmt::format("gain     most by {}: {}, {} -> {} launches, {:.1f} -> {:.1f} {}\n",
         gain->fused, with_unit(gain_us), gain->eager_launches, gain->fused_launches,
         before / size.size, double(gain->fused_bytes) / size.size, size.name);
   }
-  return out + fmt::format(
-                   "limit    {}: {}, {:.0f} % of the fused rows, {:.0f} GFLOP/s; fusing saves no "
-                   "arithmetic\n",
-                   longest->fused, with_unit(longest_us),
-                   100 * longest_us / table.total.fused_time(),
-                   double(longest->fused_flops) / (longest_us * 1e3));
+  return out + fmt::format("limit    {}: {}, {:.0f} % of the fused rows, {}\n", longest->fused,
+                   with_unit(longest_us), 100 * longest_us / table.total.fused_time(),
+                   limit_text(o.fused, *longest));
 }
 
 // Rows that fusing makes slower, each with the rules that leave it out.
@@ -221,14 +266,6 @@ std::string groups_lines(const capture::Rewriter& fused, const ReportText& text)
         fmt::format("fused all the same: {}, no difference measured{}\n", count_of(open, "group"),
             text.explain || text.how_to_explain.empty() ? "" : " (" + text.how_to_explain + ")");
   return out;
-}
-
-// A look at the step after its rounds, whose time other programs may have multiplied.
-std::string why_rounds_distrusted(const Comparison& comparison, const RoundTimes& times) {
-  const bool by_eager = !times.eager_us.empty();
-  const std::vector<double>& us = by_eager ? times.eager_us : times.fused_us;
-  if (comparison.device != kCpu || us.empty()) return "";
-  return why_distrusted(by_eager ? comparison.eager : comparison.fused, profiler::median(us));
 }
 
 }  // namespace
@@ -268,7 +305,7 @@ std::string summary(const Comparison& comparison, const Outcome& o) {
   const ComparedRow& total = o.table.total;
   const bool decided = comparison.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
   const std::string rows = rows_and_headline(o);
-  return (decided ? gain_lines(o.table) : "") +
+  return (decided ? gain_lines(o) : "") +
          fmt::format(
              "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
              "counted {:.0f}{}\n",
@@ -307,18 +344,11 @@ std::string ComparisonOptions::describe(const Comparison& comparison) const {
       places > 1 ? fmt::format(", in {} layouts of memory", places) : "");
 }
 
-RoundTimes time_rounds(const Comparison& comparison, const ComparisonOptions& options) {
-  RoundTimes times = run_clean_rounds(comparison, options);
-  times.distrusted = why_rounds_distrusted(comparison, times);
-  return times;
-}
-
 Outcome compare(const Comparison& comparison, const ComparisonOptions& options) {
   for (int i = 0; i < 2 && !comparison.step->captured(); ++i) comparison.fused();
   const capture::Captured& captured = comparison.captured();
   Outcome o;
-  if (comparison.timed()) static_cast<RoundTimes&>(o) = run_clean_rounds(comparison, options);
-  o.distrusted = why_rounds_distrusted(comparison, o);
+  if (comparison.timed()) static_cast<RoundTimes&>(o) = time_rounds(comparison, options);
   const std::vector<PairOfTimes> times = run_profiled_rounds(comparison, options, o);
   SINTER_CHECK(!o.fused.steps.empty(), interrupted,
       "compare: interrupted before the first pair of rounds was over");
@@ -335,6 +365,15 @@ Outcome compare(const Comparison& comparison, const ComparisonOptions& options) 
         "API calls {} -> {}", captured.recorded.nodes.size(), captured.executor->calls());
   }
   if (comparison.timed()) o.ratio = o.factor();
+  for (const profiler::Report* report : {&o.eager, &o.fused}) {
+    if (!o.ratio.has_interval || report->busy().empty()) continue;
+    o.distrusted = cat("as the ", report->mode, " profile has no verdict");
+    o.ratio.has_interval = false;
+  }
+  for (ComparedRow& row : o.table.rows) {
+    if (row.verdict.empty() && (!o.distrusted.empty() || o.ratio.is_noisy()))
+      row.verdict = "machine busy";
+  }
   o.headline = headline(comparison, o);
   o.expected_saving = expected_saving_lines(comparison, o);
   return o;
@@ -377,9 +416,12 @@ std::vector<double> step_times_us(const std::function<void()>& step, Device devi
   return times;
 }
 
-double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps) {
+double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps,
+    std::vector<double>* all) {
   for (int64_t i = 0; i < warmup; ++i) step();
-  return profiler::median(step_times_us(step, device, steps));
+  const std::vector<double> us = step_times_us(step, device, steps);
+  if (all) all->insert(all->end(), us.begin(), us.end());
+  return profiler::median(us);
 }
 
 void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eager) {

@@ -130,7 +130,7 @@ ComparisonTable make_table(const Captured& captured, const std::vector<PairOfTim
       if (node.rule) {
         row.rule = node.rule;
       } else {
-        row.verdict = was_kept_unfused(captured, rows.a) ? "fallback" : "unchanged";
+        row.verdict = was_kept_unfused(captured, rows.a) ? "fallback" : "same op";
       }
     }
     row.fused = with_count(row.row, rows.b.size());

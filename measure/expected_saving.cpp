@@ -22,6 +22,14 @@ std::string saving_text(const std::string& why, double low_us, double high_us, c
       scaled(saved_us.value), scaled(saved_us.low), scaled(saved_us.high), look ? "  LOOK" : "");
 }
 
+// Of the profiled step, less what the profiler takes.
+double outside_kernels_us(const profiler::Report& report) {
+  double kernels_ns = 0;
+  for (const profiler::Row& row : report.rows().rows) kernels_ns += row.typical_kernel_ns;
+  return (profiler::median(report.step_ns()) - kernels_ns / double(report.steps.size())) * 1e-3 -
+         report.profiler_us();
+}
+
 }  // namespace
 
 std::string estimate_text(const Saving& expected, const profiler::Estimate& saved_us) {
@@ -47,9 +55,14 @@ std::vector<std::string> expected_saving_lines(const Comparison& comparison, con
              left = double(captured.fused.graph.nodes.size());
   const double host = o.eager.roofs->op_ns / 1e3,
                bytes = double(o.table.total.eager_bytes - o.table.total.fused_bytes);
-  if (comparison.device == kCpu)
-    return {
-        estimate_text({nodes - left, host, 1e-3 * bytes, c.bytes_per_ns, c.in_cache}, o.saving())};
+  if (comparison.device == kCpu) {
+    // What a launch costs here, as the tables above have it: all that is no kernel of either step.
+    const double of_a_launch =
+        (outside_kernels_us(o.eager) - outside_kernels_us(o.fused)) / (nodes - left);
+    return {estimate_text(
+        {nodes - left, nodes > left ? of_a_launch : 0, 1e-3 * bytes, c.bytes_per_ns, c.in_cache},
+        o.saving())};
+  }
   if (o.table.total.eager_us.empty()) return {};
   // A step takes the longer of what the host needs to issue it and what the device needs to run it:
   // eager the host issues every op, and beside its ops the tape; fused all at once.

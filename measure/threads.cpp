@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "core/atomic_file.h"
+#include "core/cache.h"
+#include "core/json.h"
 #include "core/parallel.h"
 #include "measure/timer.h"
+#include "profiler/roofs.h"
 #include "profiler/stats.h"
 #include "profiler/thresholds.h"
 
@@ -15,30 +21,45 @@ namespace {
 
 constexpr double kLongUs = 2.5e5;  // steps so long are tried once
 constexpr double kWindowUs = 5e3;  // a window: longer than the scheduler's share of a busy core
-constexpr int kWindows = 3;
+constexpr int kWindows = 5;        // it is kept: a moment must not decide
 
-double one_us(const std::function<void()>& step) { return ns_per_call(kCpu, 1, step) * 1e-3; }
+constexpr const char* kStem = "threads";  // of the files
 
-// The mean, not the median: where a core is shared, few steps take all the time.
-double window_us(const std::function<void()>& step) {
-  const Timer all;
+// What is kept of a work.
+struct Choice {
+  std::string key;
+  int64_t threads = 0;
+  SINTER_FIELD_LIST(key, threads)
+};
+
+// The mean of steps that take `least_us` together; not the median: where a core is shared, few
+// steps take all the time.
+double window_us(const std::function<void()>& step, const std::function<double()>& now_us,
+    double least_us = kWindowUs) {
+  const double begin = now_us();
   int steps = 0;
   do {
     step();
     ++steps;
-  } while (all.us() < kWindowUs);
-  return all.us() / steps;
+  } while (now_us() - begin < least_us);
+  return (now_us() - begin) / steps;
+}
+
+double machine_us() {
+  static const Timer timer;
+  return timer.us();
 }
 
 }  // namespace
 
-std::vector<std::pair<int, double>> try_threads(const std::function<void()>& step) {
+Tried try_threads(const std::function<void()>& step, const std::function<double()>& clock) {
+  const std::function<double()> now_us = clock ? clock : machine_us;
   const int cores = available_cores();
   if (cores == 1) {
     set_num_threads(1);
     return {};
   }
-  std::vector<std::pair<int, double>> tried;
+  Tried tried;
   for (int n = 1; n < cores; n *= 2) tried.push_back({n, 0});
   tried.push_back({cores, 0});
   set_num_threads(cores);
@@ -47,7 +68,7 @@ std::vector<std::pair<int, double>> try_threads(const std::function<void()>& ste
   std::vector<std::vector<double>> windows(tried.size());
   for (auto& [n, us] : tried) {
     set_num_threads(n);
-    us = one_us(step);
+    us = window_us(step, now_us, 0);
     is_long = is_long || us > kLongUs;
   }
   for (int w = 0; w < kWindows && !is_long; ++w) {
@@ -55,7 +76,7 @@ std::vector<std::pair<int, double>> try_threads(const std::function<void()>& ste
       const size_t at = w % 2 == 0 ? i : tried.size() - 1 - i;
       set_num_threads(tried[at].first);
       step();  // with threads that have just begun
-      windows[at].push_back(window_us(step));
+      windows[at].push_back(window_us(step, now_us));
       tried[at].second = profiler::median(windows[at]);
     }
   }
@@ -63,12 +84,48 @@ std::vector<std::pair<int, double>> try_threads(const std::function<void()>& ste
   return tried;
 }
 
+Tried choose_threads(const std::string& work,
+    const std::function<std::function<void()>()>& make_step, const std::function<double()>& clock) {
+  set_num_threads(available_cores());  // the key says how many there are
+  const std::string key = cat(kStem, "/1 ", profiler::roofs_key(kCpu), ", ", work),
+                    file = cache_file(kStem, key);
+  Choice kept;
+  std::ifstream in(file);
+  try {
+    read_json(Json::parse(in, nullptr, false), kept, kStem);
+  } catch (const Error&) {  // none, or an earlier build's
+  }
+  if (kept.key == key && kept.threads >= 1 && kept.threads <= available_cores()) {
+    set_num_threads(int(kept.threads));
+    return {};
+  }
+  Tried tried = try_threads(make_step(), clock);
+  if (file.empty() || tried.empty()) return tried;
+  try {
+    std::filesystem::create_directories(std::filesystem::path(file).parent_path());
+    write_file(file, json_text(Choice{key, num_threads()}, 1) + "\n");
+  } catch (const std::exception&) {  // tried again next time
+  }
+  return tried;
+}
+
+int forget_threads() {
+  int forgotten = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(cache_folder(), error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().filename().string().starts_with(cat(kStem, "-")))
+      forgotten += std::filesystem::remove(it->path(), error);
+  }
+  return forgotten;
+}
+
 std::string why_distrusted(const std::function<void()>& step, double us) {
   const int threads = num_threads();
   if (threads == 1) return "";
   set_num_threads(1);
-  double one = one_us(step);
-  for (int i = 0; i < 4 && one < kLongUs; ++i) one = std::min(one, one_us(step));
+  double one = window_us(step, machine_us, 0);
+  for (int i = 0; i < 4 && one < kLongUs; ++i) one = std::min(one, window_us(step, machine_us, 0));
   set_num_threads(threads);
   if (one * profiler::kSlowThreads >= us) return "";
   return fmt::format("one thread takes {} us", profiler::time_text(one));

@@ -19,6 +19,8 @@ namespace {
 std::string unequal(const Profile& a, const Profile& b, bool same_work) {
   for (const auto& [p, name] : {std::pair(&a, "A"), {&b, "B"}}) {
     if (!p->incomplete.empty()) return cat(name, " is INCOMPLETE: ", p->incomplete[0]);
+    if (p->verdict.evidence.starts_with("machine busy"))
+      return cat(name, ": ", p->verdict.evidence);
     if (p->device.type == Device::Type::simt)
       return cat(name, " ran on the emulator, whose times mean nothing");
   }

@@ -266,7 +266,8 @@ std::string ComparisonTable::text(size_t width) const {
       return all.empty() ? "-" : time_text(four_digits(median(all)) / time.size);
     };
     // Both to three digits at least.
-    const int digits = double(std::max(row.eager_bytes, row.fused_bytes)) / size.size < 100 ? 1 : 0;
+    const double most = double(std::max(row.eager_bytes, row.fused_bytes)) / size.size;
+    const int digits = most >= 100 ? 0 : most >= 1 || most == 0 ? 1 : 3;
     const auto bytes = [&](int64_t n) {
       return n < 0 ? "-" : fmt::format("{:.{}f}", double(n) / size.size, digits);
     };

@@ -43,7 +43,7 @@ Unit unit_of_bytes(double bytes);  // kB, MB
 // fused one. A count of -1 is not known.
 struct ComparedRow {
   std::string fused{}, eager{};     // "linear_act x2", "linear x2, relu x2"
-  std::string verdict{};            // why there is no factor: "unchanged", "fallback"; or ""
+  std::string verdict{};            // why there is no factor: "same op", "fallback"; or ""
   std::string row{};                // the name alone: "linear_act"
   std::vector<std::string> from{};  // and those of the eager rows: "linear", "relu"
   int eager_launches = 0, fused_launches = 0;
@@ -60,7 +60,7 @@ struct ComparedRow {
   // The quotient of the two, and 1 without an interval where they are not compared: without times
   // of both, as where no fused op stands for the eager ones, or with a verdict.
   Estimate ratio() const;
-  // "2.56x [2.49,2.62]", or why there is no factor: "no difference", "unchanged", "-".
+  // "2.56x [2.49,2.62]", or why there is no factor: "no difference", "same op", "-".
   std::string ratio_text() const;
   // Of a page, and of --json.
   SINTER_FIELD_LIST(fused, eager, verdict,

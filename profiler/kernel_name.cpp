@@ -42,7 +42,7 @@ constexpr Maker kMakers[] = {
         true},
     {"flash_|pytorch_flash::", "FlashAttention", "_ ,<>:()*&", "FlashAttention's sources"},
     {"\\[?(?:CUDA m|M)em(?:cpy|set)", "the CUDA runtime", " ()[]", "CUPTI's kinds of activities"},
-    {"sinter::|(?:[a-z0-9]+_)+(?:mma|ffma)_\\d", "Sinter", kPunctuation, "docs/TOUR.md"},
+    {"sinter::|(?:[a-z0-9]+_)+(?:mma|ffma)_\\d", "Sinter", kPunctuation, "ops/"},
 };
 
 // A token, a regular expression, and what it says, with $1 for what its first group holds.
@@ -243,6 +243,83 @@ constexpr Token kTokens[] = {
 #undef AS_INT
 #undef CUB_NAME
 
+// Words in the names of our kernels: functions, then what they are compiled for.
+struct Word {
+  std::string_view text;
+  const char* meaning;
+};
+constexpr Word kOurWords[] = {
+    {"pointwise_vec", "one pointwise op over dense tensors, by vector loads"},
+    {"pointwise_strided", "one pointwise op over strided tensors"},
+    {"listed_strided", "one pointwise op of a list over strided tensors, chosen as it runs"},
+    {"pointwise_chain_vec", "several pointwise ops in one pass, by vector loads"},
+    {"gate_rows", "a gate, columns by vector loads, row after row"},
+    {"rows_by_warp", "a formula of rows, a warp a row"},
+    {"rows_by_block", "a formula of rows, a block a row"},
+    {"channels_by_block", "a formula of channels, a block a channel"},
+    {"planes_by_block", "a formula of channels, a block a channel of one image"},
+    {"reduce_rows", "a sum or the like of terms that lie side by side"},
+    {"reduce_columns", "a sum or the like for outputs that lie side by side"},
+    {"max_backward_kernel", "the gradient of a maximum, a warp an output"},
+    {"argmax_lanes", "the place of the largest"},
+    {"multi_tensor_update", "the optimizer's update of many tensors in one launch"},
+    {"clip_norm_squares", "the norm of all gradients, and where they are short the scaling"},
+    {"clip_norm_scale", "scales gradients to the norm"},
+    {"gather_batch_rows", "fetches the images of a batch from the data set"},
+    {"cat_units", "joins tensors along a dim"},
+    {"dropout_philox", "dropout, its mask by the generator Philox"},
+    {"max_pool2d_windows", "maxima of windows, and their places"},
+    {"max_pool2d_gather", "the gradient of max pooling, an element from all windows that hold it"},
+    {"max_pool2d_spread", "the gradient of max pooling where windows lie side by side"},
+    {"avg_pool2d_windows", "means of windows"},
+    {"avg_pool2d_gather", "the gradient of mean pooling"},
+    {"row_chain_ffma_16", "op row_chain: products on CUDA cores, a block takes 16 rows"},
+    {"row_chain_mma_16", "op row_chain: products on tensor cores, a block takes 16 rows"},
+    {"Layout", "how an operand lies in memory, as it was known when the kernel was compiled"},
+    {"along_k", "by chunks of 16 bytes along k, the dim that is summed over, all whole"},
+    {"along_outer", "by chunks of 16 bytes along the other dim than k, all whole"},
+    {"ragged_k", "as along_k, chunks perhaps not whole"},
+    {"ragged_outer", "as along_outer, chunks perhaps not whole"},
+    {"either", "asked as the kernel runs"},
+    {"Forward", "the values of the op that follows"},
+    {"Backward", "the gradient of the op that follows"},
+    {"Convert", "a copy to another type"},
+    {"pointwise", "a pointwise op by its name"},
+    {"optim", "an optimizer by its name"},
+    {"StoreSums", "the end of the product: stores sums, with the bias if there is one"},
+    {"StoreImages", "the end of the product: stores images, with the bias of each channel"},
+    {"StoreGrads", "the end of the product: the gradient of the weight, and of the bias"},
+    {"StoreGradImages", "the end of the product: the gradient of the images"},
+    {"PoolOfImages", "the end of the product: relu of the maxima of windows"},
+    {"GateOfSums", "the end of the product: a gate"},
+    {"ChainEnd", "the end of the product: several pointwise ops, by their number"},
+    {"Product", "a product by its two operands"},
+    {"ProductOfLaunch", "one of the products that share the launch"},
+    {"WindowSide", "an operand: the windows of images, gathered as they are read"},
+    {"WindowKind", "which windows: of the gradient, with positions as k, in squares"},
+    {"RunSide", "an operand whose k come in runs that lie apart"},
+    {"Pixels", "pixels as they are"},
+    {"PixelsOfDz", "gradients of relu and pooling, made as they are read"},
+    {"SumOf", "a sum"},
+    {"ElementTerms", "of the elements of a tensor"},
+    {"sinter", "of ours"},
+    {"bf16", "bf16"},
+    {"true", "a switch, on"},
+    {"false", "a switch, off"},
+};
+
+// "" of a word that is none of ours.
+std::string our_meaning(std::string_view text) {
+  const auto known = std::ranges::find(kOurWords, text, &Word::text);
+  return known == std::end(kOurWords) ? "" : known->meaning;
+}
+// Of a part of a kernel of ours, which has names of other parts and numbers in it.
+std::string our_part(std::string_view text) {
+  if (const std::string meaning = our_meaning(text); !meaning.empty()) return meaning;
+  if (text.find_first_not_of("-0123456789") == text.npos) return "a number it is compiled for";
+  return std::isupper(uint8_t(text[0])) ? "the part of that name, in ops/" : "";
+}
+
 struct Rule {
   std::regex pattern;
   const char* meaning;
@@ -307,7 +384,10 @@ std::optional<KernelName> read_kernel_name(std::string_view name) {
   };
   const Maker* maker =
       std::ranges::find_if(kMakers, [&](const Maker& one) { return at_start(core, one.begin); });
-  if (maker == std::end(kMakers)) return {};
+  if (maker == std::end(kMakers)) {
+    if (our_meaning(core.substr(0, core.find_first_of(" ,<>:("))).empty()) return {};
+    --maker;  // Sinter, the last
+  }
   KernelName read{maker->name, maker->source, {}};
   const std::string_view between = maker->between;
   for (size_t at = 0; at < core.size();) {
@@ -328,6 +408,11 @@ std::optional<KernelName> read_kernel_name(std::string_view name) {
       const size_t end = std::min(core.find_first_of(between, at), core.size());
       read.parts.push_back({core.substr(at, end - at), ""});
       at = end;
+    }
+  }
+  if (maker == std::end(kMakers) - 1) {
+    for (NamePart& part : read.parts) {
+      if (part.meaning.empty()) part.meaning = our_part(part.text);
     }
   }
   if (maker->lists_ops && read.parts.size() > 2) {

@@ -65,9 +65,9 @@ std::string flags_of(const Row& row, const Profile& p) {
 void mark_rows(Profile& p) {
   const bool timed = p.device == kCpu || p.source == Source::cupti;
   double all_ns = 0;
-  for (const Row& row : p.rows) all_ns += row.in_table() ? row.typical_ns : 0;
+  for (const Row& row : p.rows) all_ns += row.kind == ScopeKind::op ? row.typical_ns : 0;
   for (Row& row : p.rows) {
-    if (!row.in_table()) continue;
+    if (row.kind != ScopeKind::op) continue;
     if (timed && all_ns > 0) row.share = row.typical_ns / all_ns;
     row.flags = flags_of(row, p);
   }
@@ -125,11 +125,6 @@ double Measurement::distortion() const {
   return profiler::distortion(us, clean_us);
 }
 
-double Measurement::spread() const {
-  const std::vector<double> ns = step_ns();
-  return (quantile(ns, 0.75) - quantile(ns, 0.25)) / median(ns);
-}
-
 std::string Measurement::busy() const {
   std::string why;
   if (!disturbed.empty()) {
@@ -139,9 +134,8 @@ std::string Measurement::busy() const {
         roofs->others_cores);
   } else if (device != kCpu || steps.empty()) {
     return "";
-  } else if (spread() > kBusySpread) {
-    why = fmt::format("half of the steps lie {:.0f} % of the median apart, {:.0f} % allowed.",
-        100 * spread(), 100 * kBusySpread);
+  } else if (const std::string apart = why_unsteady("steps", step_ns()); !apart.empty()) {
+    why = apart + ".";
   } else if (std::abs(distortion()) > kBusyDistortion) {  // never of NaN
     why = fmt::format(
         "profiled steps differ by {:+.0f} % from clean ones beyond the profiler's own cost, {:.0f} "
@@ -187,8 +181,7 @@ Profile Report::profile(bool by_shape, int by_module) const {
     out.verdict = step_verdict(out);
     if (candidates && !candidates->empty() && busy().empty()) {
       std::string& advice = out.verdict.advice;
-      advice +=
-          (advice.empty() ? "" : "; ") + candidates->front().text(out.roofline.value_or(Ceiling{}));
+      advice += (advice.empty() ? "" : "; ") + candidates->front().text();
     }
   }
   if (device.type == Device::Type::simt) forget_times(out);

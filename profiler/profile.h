@@ -90,7 +90,7 @@ struct Row {
   // in these. What is shown, shares, verdicts and comparisons go by them. The first is of samples,
   // the second with its children's, the third of its kernels on cpu.
   double typical_ns = 0, typical_total_ns = 0, typical_kernel_ns = 0;
-  std::optional<double> share{};  // of typical_ns over all rows of the table, where it was measured
+  std::optional<double> share{};  // of an op: of typical_ns over all ops, where it was measured
   std::string flags{};            // "HOT, MANY adam_update"
   std::string heaviest_child{};
   int64_t heaviest_child_ns = 0;
@@ -102,8 +102,8 @@ struct Row {
   double dispatch_ns() const { return typical_ns - typical_kernel_ns; }
   // How many times pred_ns it took; 0: not known.
   double xpred() const { return roof && pred_ns > 0 ? typical_ns / *pred_ns : 0; }
-  // Is it one of the table's rows? Ops, and what takes the device's time beside them: copies, and
-  // the fetching of data. The others are scopes.
+  // Is it one of the table's rows? Ops, and apart from them, without a share and in no sum, what
+  // takes the device's time beside them: copies, and the fetching of data. The others are scopes.
   bool in_table() const {
     return kind == ScopeKind::op || kind == ScopeKind::runtime ||
            (kind == ScopeKind::data && launches > 0);
@@ -130,8 +130,8 @@ struct Candidate {
   std::vector<std::string> rows;  // names of the rows it would take
   int times = 1;
   int64_t launches_saved = 0, bytes_saved = 0;
-  // "linear_act x2 (linear + relu): -2 launches, -196.6 kB, about -8.8 us"
-  std::string text(const Ceiling& ceiling) const;
+  // "linear_act x2 (linear + relu): -2 launches, -196.6 kB". What that saves is measured, not told.
+  std::string text() const;
 };
 
 // What the profiler itself costs, and how sure its one time axis is.
@@ -200,8 +200,6 @@ struct Measurement : RunFacts {
   // taken off: medians of both, a step's with its share of its window's drain. NaN where no clean
   // step was measured, and on the emulator, whose times mean nothing.
   double distortion() const;
-  // Of the steps: the width of their middle half, in parts of the median.
-  double spread() const;
   // Why times of this report are too unsteady to decide by (cpu only): other programs ran, too. "":
   // they are not.
   std::string busy() const;

@@ -25,6 +25,13 @@ inline bool all_positive(std::span<const double> times) {  // and there are some
   return !times.empty() && std::ranges::all_of(times, [](double t) { return t > 0; });
 }
 inline double p95(std::span<const double> samples) { return quantile(samples, 0.95); }
+// The width of their middle half, in parts of the median.
+inline double spread(std::span<const double> samples) {
+  return (quantile(samples, 0.75) - quantile(samples, 0.25)) / median(samples);
+}
+// "half of the steps lie 46 % of the median apart, 25 % allowed" where that is more than
+// kBusySpread: other programs ran, too. Else "".
+std::string why_unsteady(const char* steps, std::span<const double> times);
 
 // A median, or a ratio, with its 95 % interval; fewer than 6 samples have none. Or a mean.
 struct Estimate {
@@ -42,8 +49,8 @@ struct Estimate {
   bool is_shown() const { return has_interval && !is_noisy() && !holds_one(); }
   // One of the three numbers; NaN, which JSON writes as null, without an interval.
   double known(double number) const { return has_interval ? number : NAN; }
-  SINTER_FIELD_LIST(named("value", written(known(value))), named("low", written(known(low))),
-      named("high", written(known(high))))
+  SINTER_FIELD_LIST(named("value", written(known(is_noisy() ? NAN : value))),
+      named("low", written(known(low))), named("high", written(known(high))))
 };
 
 // A time as it is printed, to four digits: 37.4137 -> 37.41. And its text: "37.41", "5.000".

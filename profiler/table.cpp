@@ -108,8 +108,8 @@ class Table {
   }
 
   Grid grid() const {
-    std::vector<Row> folded;
-    const std::vector<Row> shown = shown_rows(folded);
+    std::vector<Row> folded, apart;
+    const std::vector<Row> shown = shown_rows(folded, apart);
     std::vector<std::string> titles;
     for (const Cell& cell : cells_of({}, false)) titles.emplace_back(cell.title);
     Grid grid(titles);
@@ -120,6 +120,7 @@ class Table {
     };
     for (const Row& row : shown) add(row, false);
     if (!folded.empty()) add(fold(folded), true);
+    for (const Row& row : apart) add(row, false);
     // What a narrow table can do without, the most wanted first.
     grid.fit(options_.width, {"Flags", "xpred", "MFLOP", "kB", "Rate", "Launch", "CPU total",
                                  "CUDA total", "p95", "Disp", "Pred", "Made of", "FLOP/B"});
@@ -139,13 +140,11 @@ class Table {
     std::string text;
   };
 
-  bool is_small(const Row& row) const {
-    return timed_ && row.kind != ScopeKind::data && row.share.value_or(0) < kSmallRow;
-  }
+  bool is_small(const Row& row) const { return timed_ && row.share.value_or(0) < kSmallRow; }
 
   // In order; `folded` gets the small ones and what the limit cuts off, but never a single small
-  // one.
-  std::vector<Row> shown_rows(std::vector<Row>& folded) const {
+  // one; `apart` what is no op.
+  std::vector<Row> shown_rows(std::vector<Row>& folded, std::vector<Row>& apart) const {
     SortKey key{"", [](const Row& row, bool) { return row.typical_ns; }};
     if (emulated_) key = sort_key("count");
     if (!options_.sort_by.empty()) key = sort_key(options_.sort_by);
@@ -162,6 +161,10 @@ class Table {
     const size_t limit = no_limit ? rows.size() : size_t(options_.row_limit);
     std::vector<Row> shown;
     for (Row& row : rows) {
+      if (row.kind != ScopeKind::op) {
+        apart.push_back(std::move(row));
+        continue;
+      }
       const bool fits = shown.size() < limit && (no_limit || !is_small(row));
       (fits ? shown : folded).push_back(std::move(row));
     }
@@ -241,7 +244,9 @@ class Table {
     number("Pred", true, r.pred_ns > 0, r.pred_ns.value_or(0) / us, 1, "us");
     number("xpred", true, r.xpred() > 0, r.xpred(), 1, "x");
     const RowCode code = r.verdict.code;
-    text("<Verdict", true, code != RowCode::unknown, std::string(name_of(code)));
+    const bool apart = r.kind != ScopeKind::op;  // "data", "runtime"
+    text("<Verdict", true, apart || code != RowCode::unknown,
+        std::string(apart ? name_of(r.kind) : name_of(code)));
     text("<Name", true, true, escaped(r.name));
     text("<Flags", true, true, r.flags);
     text("<Made of", cuda && profile_.replayed, !r.made_of.empty(), r.made_of);

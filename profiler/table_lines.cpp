@@ -108,8 +108,17 @@ std::string cpu_lines(const Profile& p, const Row& ops) {
   const int64_t others = ops.self_ns - p.ops_ns;
   const double step = median(p.step_ns()) / 1e3,
                in_ops = step_us(p, int64_t(ops.typical_ns) - others);
-  return line_of({fmt::format("ops {:.1f} + rest of step {:.1f} = profiled step {:.1f}us ({})",
-                      in_ops, step - in_ops, step, ok_word(p)),
+  // Each row has the median of its own: of few or unsteady steps these do not add up to a step.
+  const std::string rest =
+      in_ops <= step
+          ? fmt::format("+ rest of step {:.1f} = profiled step {:.1f}us ({})", step - in_ops, step,
+                ok_word(p))
+          : fmt::format(
+                "are more than the profiled step {:.1f}us: medians of {}, too few or too "
+                "unsteady to add up ({})",
+                step, count_of(int64_t(p.steps.size()), "step"),
+                p.incomplete.empty() ? "not OK" : "INCOMPLETE");
+  return line_of({fmt::format("ops {:.1f} {}", in_ops, rest),
       others != 0 ? "other threads " + us1(p, others) + "us" : "", clean_part(p),
       fmt::format("{}  launches {}  allocs {}", work(p, ops), range_of(p, &StepSample::launches),
           range_of(p, &StepSample::allocs)),
@@ -215,15 +224,12 @@ std::string closing_lines(const Profile& p, const Row& ops) {
 
 }  // namespace detail
 
-std::string Candidate::text(const Ceiling& ceiling) const {
+std::string Candidate::text() const {
   std::string out = rule;
   if (times > 1) out += fmt::format(" x{}", times);
   out += fmt::format(" ({}): {:+} launch{}", ops, -launches_saved, launches_saved == 1 ? "" : "es");
   if (bytes_saved != 0) out += fmt::format(", {:+.1f} kB", -double(bytes_saved) / 1e3);
-  if (!ceiling.known()) return out;
-  const double saved =
-      double(launches_saved) * ceiling.floor_ns + double(bytes_saved) / ceiling.bytes_per_ns;
-  return saved > 0 ? out + fmt::format(", about -{:.1f} us", saved / 1e3) : out;
+  return out;
 }
 
 }  // namespace sinter::profiler

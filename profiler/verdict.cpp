@@ -66,19 +66,25 @@ StepVerdict step_verdict(const Profile& p) {
         fmt::format("{:.0f} % of the window waits for data.", percent(data_ns, window_ns)),
         "make batches ahead, or larger"};
   }
-  if (host_ns >= kHostShare * window_ns) {
+  const auto most = [&](RowCode code) {
+    return self_ns > 0 && class_ns[code] >= kClassShare * self_ns;
+  };
+  // What is fused already, or has nothing to fuse, is not told to.
+  const bool can_fuse = p.mode != "fused" && !(p.candidates && p.candidates->empty());
+  // On the CPU dispatch is a part of the step as kernels are: where most of it is at a roof, that
+  // bounds it.
+  const bool at_a_roof = cpu && (most(RowCode::compute_bound) || most(RowCode::memory_bound));
+  if (host_ns >= kHostShare * window_ns && !at_a_roof) {
     return {StepCode::overhead_bound,
         cpu ? fmt::format("{:.0f} % of the step is dispatch.", percent(host_ns, window_ns))
             : fmt::format("host idle is {:.0f} % of the window: the host needs {:.0f}us to issue "
                           "{:.0f}us of work.",
                   percent(host_ns, window_ns), (host_ns + double(idle.busy_ns)) / 1e3,
                   double(idle.busy_ns) / 1e3),
-        cpu ? "fuse, or raise the batch" : "fuse, replay as a graph, or raise the batch"};
+        cat(can_fuse ? "fuse, " : "", cpu || p.replayed ? "" : "replay as a graph, ",
+            can_fuse || !(cpu || p.replayed) ? "or " : "", "raise the batch")};
   }
   if (!p.roofline) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
-  const auto most = [&](RowCode code) {
-    return self_ns > 0 && class_ns[code] >= kClassShare * self_ns;
-  };
   const auto at_roof = [&](StepCode code, RowCode of, const char* roof, const char* advice) {
     return StepVerdict{code,
         fmt::format("{:.0f} {} >= {:.0f} % of the {} roof.", percent(class_ns[of], self_ns),
@@ -88,12 +94,12 @@ StepVerdict step_verdict(const Profile& p) {
   if (most(RowCode::compute_bound))
     return at_roof(StepCode::compute_bound, RowCode::compute_bound, "GEMM", "");
   if (most(RowCode::memory_bound))
-    return at_roof(StepCode::memory_bound, RowCode::memory_bound, "copy", "fuse");
+    return at_roof(StepCode::memory_bound, RowCode::memory_bound, "copy", can_fuse ? "fuse" : "");
   if (most(RowCode::latency_bound)) {
     return {StepCode::latency_bound,
         fmt::format("{:.0f} % of self time is far below both roofs.",
             percent(class_ns[RowCode::latency_bound], self_ns)),
-        "raise the batch, or fuse across layers"};
+        can_fuse ? "raise the batch, or fuse across layers" : "raise the batch"};
   }
   return {StepCode::mixed, "no class of rows has half of self time.", ""};
 }

@@ -40,20 +40,23 @@ std::pair<Device, std::string> choose_device(const std::string& name) {
   }
 }
 
-std::string choose_threads(
-    int64_t asked, Device device, const std::function<std::function<void()>()>& make_step) {
+std::string choose_threads(int64_t asked, Device device, const std::string& work,
+    const std::function<std::function<void()>()>& make_step) {
   std::string tried;
   if (asked > 0) {
     set_num_threads(int(asked));
   } else if (device != kCpu) {
     set_num_threads(available_cores());
   } else {
-    for (const auto& [n, us] : measure::try_threads(make_step()))
-      tried += fmt::format("{}{}: {}{}", tried.empty() ? "" : ", ", n, cli::seconds(1e-6 * us),
-          tried.empty() ? "/step" : "");
+    const measure::Tried all =
+        work.empty() ? measure::try_threads(make_step()) : measure::choose_threads(work, make_step);
+    if (all.empty() && available_cores() > 1) tried = "kept";
+    for (const auto& [n, us] : all)
+      tried += fmt::format("{}{}: {}{}", tried.empty() ? "tried " : ", ", n,
+          cli::seconds(1e-6 * us), tried.empty() ? "/step" : "");
   }
   const std::string threads = count_of(num_threads(), "thread");
-  return tried.empty() ? threads : fmt::format("{} (tried {})", threads, tried);
+  return tried.empty() ? threads : fmt::format("{} ({})", threads, tried);
 }
 
 void note_emulator(Device device, Output& out) {

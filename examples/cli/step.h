@@ -32,10 +32,11 @@ void add_fusion_flags(Flags& flags, FusionFlags& fusion);
 // it cannot be used.
 std::pair<Device, std::string> choose_device(const std::string& name);
 // Sets the number of threads: `asked`, or where that is 0 the one with which the step of
-// make_step() is fastest by a short trial (measure/threads.h); on a device all cores. Says what it
-// did: "2 threads (tried 1: 2.1 ms/step, 2: 1.4 ms)".
-std::string choose_threads(
-    int64_t asked, Device device, const std::function<std::function<void()>()>& make_step);
+// make_step() is fastest by a short trial, which is kept for `work` (measure/threads.h; "": it is
+// not); on a device all cores. Says what it did: "2 threads (tried 1: 2.1 ms/step, 2: 1.4 ms)", "2
+// threads (kept)".
+std::string choose_threads(int64_t asked, Device device, const std::string& work,
+    const std::function<std::function<void()>()>& make_step);
 // Of the emulator it is said once that its times are not those of any device.
 void note_emulator(Device device, Output& out);
 

@@ -181,8 +181,9 @@ int run_geglu(
   tell_cost(flags, device, out);
 
   const auto eager = make({.fused = false});
-  const std::string threads =
-      cli::choose_threads(common.threads, device, [&] { return [&] { (*eager)(); }; });
+  const std::string threads = cli::choose_threads(common.threads, device,
+      cat(run.workload, ", batch ", *flags.batch, ", ", run.comparison.dtype),
+      [&] { return [&] { (*eager)(); }; });
   if (device == kCpu) out.note("threads", threads);
   fit_time(
       given, flags, [&] { (*eager)(); }, run);

@@ -38,14 +38,13 @@ std::optional<profiler::ComparedRow> measure_size(
   const auto twin = [&batch](const std::vector<std::shared_ptr<Trainer>>& pair) -> measure::Twin {
     return {[pair, &batch] { pair[0]->step(batch); }, [pair, &batch] { pair[1]->step(batch); }};
   };
+  const std::string threads = choose_threads(flags, batch);
   const auto pair = make_pair(flags, batch);
   const auto [eager_step, fused_step] = twin(pair);
   const measure::Comparison comparison{
       .device = batch.images.device(), .eager = eager_step, .fused = fused_step, .again = [&] {
         return twin(make_pair(flags, batch));
       }};
-  const std::string threads = cli::choose_threads(
-      flags.common->threads, comparison.device, [&] { return comparison.eager; });
   // Shorter rounds than this are the clock's and the scheduler's.
   constexpr double kRoundUs = 3000;
   const double one_us = measure::round_us(comparison.eager, comparison.device, 1, 1);
@@ -92,7 +91,7 @@ int run_bench(const BenchFlags& bench, Output& out) {
       const std::string size = fmt::format("batch {}, hidden {}", batch_size, hidden);
       const auto row = interrupted() ? std::nullopt : measure_size(flags, size, batch, out);
       if (!row) continue;
-      rows.push_back({{"batch", batch_size}, {"hidden", hidden}});
+      rows.push_back({{"batch", batch_size}, {"hidden", hidden}, {"threads", num_threads()}});
       rows.back().update(Json(*row));
       table.add(*row);
     }

@@ -5,6 +5,7 @@
 #include "core/parallel.h"
 #include "examples/mnist/flags.h"
 #include "measure/calibrate.h"
+#include "measure/threads.h"
 
 namespace sinter::mnist {
 
@@ -31,6 +32,9 @@ void add_calibrate(App& app, Command& command) {
     if (!r.loaded)
       out.note(
           "kept", file.empty() ? "nowhere: neither XDG_CACHE_HOME nor HOME is set" : escaped(file));
+    if (const int n = device == kCpu ? measure::forget_threads() : 0; n > 0)
+      out.note("threads", "{} of how many threads a step has forgotten: each is tried anew",
+          count_of(n, "choice"));
     Json object = r;
     object["file"] = file;
     out.json("sinter.roofs/1", object);

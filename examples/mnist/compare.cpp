@@ -332,7 +332,8 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   compare_run.next =
       flags.model.model == "mlp" && flags.optimizer.batch > 16
           ? "where fusing pays more: a small step, --batch 1 --hidden 64,64; or --model lenet"
-          : "what was fused and why: --explain; the kernels' times: --profile";
+      : comparison.timed() ? "what was fused and why: --explain; the kernels' times: --profile"
+                           : "what was fused and why: --explain";
 
   const Maker make{compare, device};
   const auto eager = make("eager", "none"), fused = make("fused", comparison.rules),
@@ -374,9 +375,6 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
                                        fused->captured_step()->choices());
     return {[a, &batch] { a->step(batch); }, [b, &batch] { b->step(batch); }};
   };
-  if (comparison.timed())
-    out.note(
-        "rounds", "{}; as many again under the profiler", compare.comparison.describe(comparison));
   catch_signals();
   const double lr = eager->lr_of(0);
   const Outcome outcome = compare_run.run(parity.text(lr));

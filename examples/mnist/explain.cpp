@@ -5,6 +5,7 @@
 
 #include "capture/pattern.h"
 #include "capture/rules.h"
+#include "core/numbers.h"
 #include "examples/mnist/flags.h"
 #include "profiler/grid.h"
 #include "profiler/kernel_name.h"
@@ -17,23 +18,27 @@ namespace {
 
 struct GlossaryEntry {
   std::vector<std::string_view> words;
-  std::string_view text;  // as the file has it: lines of at most 100 columns
+  std::string text;  // in one line
 };
 
-// The paragraphs that begin "**word, word** text".
+// The items of its lists, which begin "- **word, word** text".
 std::vector<GlossaryEntry> read_glossary(std::string_view file) {
+  constexpr std::string_view kBegin = "\n- **";
   std::vector<GlossaryEntry> entries;
-  for (size_t at = file.find("\n**"); at != file.npos; at = file.find("\n**", at)) {
-    at += 3;
-    const size_t close = file.find("**", at);
+  for (size_t at = file.find(kBegin); at != file.npos; at = file.find(kBegin, at)) {
+    at += kBegin.size();
+    const size_t close = file.find("**", at),
+                 end = std::min({file.find(kBegin, close), file.find("\n\n", close), file.size()});
     GlossaryEntry entry;
     for (size_t comma = at; at < close; at = comma + 2) {
       comma = std::min(file.find(", ", at), close);
       entry.words.push_back(file.substr(at, comma - at));
     }
-    entry.text = file.substr(close + 3, file.find("\n\n", close) - close - 3);
-    if (entry.text.ends_with('\n')) entry.text.remove_suffix(1);
+    entry.text = join(parts_of(file.substr(close + 2, end - close - 2), "\n  "), " ");
+    entry.text.erase(0, entry.text.find_first_not_of(' '));
+    while (entry.text.ends_with('\n')) entry.text.pop_back();
     entries.push_back(entry);
+    at = close;
   }
   return entries;
 }
@@ -49,7 +54,13 @@ std::string text_of(const OpDef& op) {
   } else {
     text = "An op: " + text;
   }
-  return profiler::wrapped(text, 80, 0);
+  return text;
+}
+
+// Prose as wide as the terminal, or as the documents.
+std::string prose(const std::string& text) {
+  const size_t width = table_width();
+  return profiler::wrapped(text, width == 0 ? 100 : std::min<size_t>(width, 100), 0) + "\n";
 }
 
 int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
@@ -59,11 +70,18 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   const std::string asked = join(inputs, " ");
   std::string wanted = cli::lower_case(asked);
   std::erase(wanted, ',');
+  // As it stands in a text, too: "kernels'", "layouts".
+  std::vector<std::string> forms{wanted};
+  for (const std::string_view ending : {"'s", "s'", "s"}) {
+    if (wanted.ends_with(ending)) forms.push_back(wanted.substr(0, wanted.size() - ending.size()));
+  }
   const GlossaryEntry* found = nullptr;
+  bool is_exact = false;
   for (const GlossaryEntry& entry : entries) {
     for (const std::string_view word : entry.words) {
       known.push_back(cli::lower_case(word));
-      if (word == asked || (!found && known.back() == wanted)) found = &entry;
+      if (word == asked || (!found && std::ranges::count(forms, known.back()) > 0)) found = &entry;
+      is_exact = is_exact || word == asked;
     }
   }
   if (wanted.empty()) {
@@ -76,12 +94,13 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   }
   // A row of a table may bear the op's role: "matmul(wgrad)".
   if (const OpDef* op = find_op(wanted.substr(0, wanted.find('('))); op && !found) {
-    out.result_text(cat(op->text(), "\n", text_of(*op), "\n"));
+    out.result_text(cat(op->text(), "\n", prose(text_of(*op))));
     out.json("sinter.explain/1", {{"words", Json::array({op->text()})}, {"text", text_of(*op)}});
     return 0;
   }
-  if (const auto name = found ? std::nullopt : profiler::read_kernel_name(asked)) {
-    out.result_text(name->text());
+  // "Layout" stands in kernels' names, "layout" in the words.
+  if (const auto name = is_exact ? std::nullopt : profiler::read_kernel_name(asked)) {
+    out.result_text(profiler::wrapped(name->text(), table_width(), 6));
     Json parts = Json::array();
     for (const auto& [text, meaning] : name->parts)
       parts.push_back({{"text", text}, {"meaning", meaning.empty() ? Json() : Json(meaning)}});
@@ -99,7 +118,7 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
             nearest.empty() ? "" : "; nearest is " + nearest),
         "mnist explain lists all words");
   }
-  out.result_text(cat(join(found->words), "\n", found->text, "\n"));
+  out.result_text(cat(join(found->words), "\n", prose(found->text)));
   out.json("sinter.explain/1", {{"words", found->words}, {"text", found->text}});
   return 0;
 }

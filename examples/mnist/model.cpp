@@ -105,9 +105,15 @@ std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<n
 
 std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
   const Device device = batch.images.device();
-  return cli::choose_threads(flags.common->threads, device, [&] {
+  const std::string work =
+      fmt::format("{}, images {}{}, {}", flags.model.describe(), batch.images.shape().str(),
+          flags.optimizer.accum > 1 ? cat(" in parts of ", flags.optimizer.batch) : "",
+          flags.model.dtype);
+  return cli::choose_threads(flags.common->threads, device, work, [&] {
+    TrainFlags eager = flags;
+    eager.mode.mode = "eager";
     const std::shared_ptr<Trainer> scratch =
-        make_trainer(flags, make_model(flags.model, flags.common->seed, device), 1000);
+        make_trainer(eager, make_model(flags.model, flags.common->seed, device), 1000);
     return [scratch, &batch] { scratch->step(batch); };
   });
 }

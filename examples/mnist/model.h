@@ -19,7 +19,8 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
 // capture::StepOptions.
 std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
     int64_t steps, std::vector<capture::Refused> choices = {});
-// cli::choose_threads() by the step of a scratch model. Draws random numbers, if the step does.
+// cli::choose_threads() by the eager step of a scratch model, for all modes alike. Draws random
+// numbers, if the step does.
 std::string choose_threads(const TrainFlags& flags, const Batch& batch);
 
 struct SavedModel {

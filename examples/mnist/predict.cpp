@@ -197,7 +197,7 @@ class Predictor {
     const NoGrad no_grad;
     const Tensor x = cast(sample_tensor({batch, size_.pixels()}, 1, 0, 1), dtype_).to(device_);
     const auto eager = [&] { return (*model_)(x); };
-    cli::choose_threads(threads_, device_, [&] { return [&] { eager(); }; });
+    cli::choose_threads(threads_, device_, "", [&] { return [&] { eager(); }; });
     const auto replayed = [&](const char* rules) {
       const auto step = std::make_shared<capture::Step>(
           [this](const Tensors& in) {

@@ -46,6 +46,19 @@ void report_json(const Run& run, const Evaluation* test) {
   run.out.json("sinter.train/1", object);
 }
 
+// "0.91 s of training, 3,440 steps, 264.5 us/step, 2 threads     run runs/last". On the CPU threads
+// decide the time.
+std::string time_text(const Run& run, std::optional<int64_t> planned = {}) {
+  const int64_t steps = run.at().step - run.first_step;
+  const double us = 1e6 * run.time.seconds() / double(std::max<int64_t>(steps, 1));
+  const profiler::Unit unit = profiler::unit_of_us(us);
+  return fmt::format("{} of training, {}{}{}     run {}", cli::seconds(run.time.seconds()),
+      run.steps_text(planned),
+      steps > 0 ? cat(", ", profiler::time_text(us / unit.size), " ", unit.name, "/step") : "",
+      run.device == kCpu ? ", " + count_of(num_threads(), "thread") : "",
+      escaped(run.folder->name()));
+}
+
 }  // namespace
 
 void StepProfile::prepare() {
@@ -199,8 +212,7 @@ int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
   run.out.note("stop", "interrupted after {}: {} saved; mnist train --resume {} goes on",
       run.position(std::max<int64_t>(run.at().step, 1)), kLastFile, as_word(run.folder->name()));
-  run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
-      run.steps_text(run.steps), escaped(run.folder->name()));
+  run.out.result("time", time_text(run, run.steps));
   report_json(run, nullptr);
   profile.report();
   return exit_code(Error::Kind::interrupted);
@@ -216,8 +228,7 @@ int report(Run& run, StepProfile& profile) {
   run.out.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target,
                                                         reached ? "reached" : "missed")
                                                   : ""));
-  run.out.result("time", "{} of training, {}     run {}", cli::seconds(run.time.seconds()),
-      run.steps_text(), escaped(run.folder->name()));
+  run.out.result("time", time_text(run));
   if (const Communicator* ranks = run.ranks.communicator()) {
     const Communicator::Stats& sums = ranks->stats();
     run.out.note("ranks", "{} by {}: {} of {} in {}, of which {:.0f} % ran beside the step",

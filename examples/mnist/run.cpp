@@ -76,7 +76,6 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   epochs = (steps + per_epoch - 1) / per_epoch;
 
   note_preset();
-  config = all_flags.config("train");
   check_ranks(build);
   const auto model = make_model(flags.model, flags.common->seed, device);
   if (init) {
@@ -85,17 +84,18 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   }
   note_model(*model);
   start.done("model");
-  // After the config was taken.
   const std::string where =
       ranks.many() ? cat(device.str().substr(0, 4), " x ", ranks.size(), " ranks") : device.str();
-  if (resumed && flags.common->threads == 0 && resumed->checkpoint.state.device == where) {
-    flags.common->threads = resumed->checkpoint.state.threads;
-  } else if (ranks.many() && flags.common->threads == 0) {
-    flags.common->threads = ranks.threads();
-  }
+  int64_t& asked = flags.common->threads;
+  // Those of the run, where it goes on on the same device.
+  if (resumed && (asked == 0 || all_flags["threads"].source == Source::checkpoint))
+    asked = resumed->checkpoint.state.device == where ? resumed->checkpoint.state.threads : 0;
+  if (ranks.many() && asked == 0) asked = ranks.threads();
   const Batch first = batches->next();
   batches->seek({});
   const std::string threads = choose_threads(flags, first);
+  asked = num_threads();
+  config = all_flags.config("train");
   start.done("threads");
   manual_seed(flags.common->seed);
   out.note("device", "{}{}, {}{}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",

@@ -33,6 +33,7 @@ class Loop {
   nn::TrainingState& at_;
   StepProfile& profile_;
   double before_ = run_.time.seconds(), before_epoch_ = before_;  // seconds of training
+  bool told_flat_ = false, told_diverges_ = false;                // each once, in all epochs
 };
 
 void Loop::run() {
@@ -120,7 +121,7 @@ void Loop::look_at_loss() {
   at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
   at_.window_loss = state.loss_sum;
   at_.window_rows = state.loss_rows;
-  if (before >= 200 || at_.flat_steps < 200) return;
+  if (before >= 200 || at_.flat_steps < 200 || std::exchange(told_flat_, true)) return;
   run_.warn(fmt::format(
       "loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images",
       window, run_.flags.model.classes, at_.flat_steps));
@@ -154,7 +155,7 @@ void Loop::end_epoch() {
   }
   const bool ends = at_.step == run_.steps || run_.lost_patience();
   run_.log->add(row);
-  if (run_.diverges(row.loss)) {
+  if (run_.diverges(row.loss) && !std::exchange(told_diverges_, true)) {
     run_.warn(
         fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
                     "diverges; try --lr {}",

@@ -190,7 +190,7 @@ function bars(view) {
     node('div', {}, times ? r.shown || '-' : null, node('div', {class: 'note'},
       r.launches.join(' -> '), ' launches', node('br'),
       r.bytes.map(kilobytes).join(' -> '), ' kB'))));
-  view.append(card('Eager against fused', headline(),
+  view.append(card('Eager against fused', D.comparison.headline,
     times ? legend(['eager', 'fused'], 'self time of a step, from profiled rounds: they only ' +
       'apportion, the headline is from clean rounds') : null, ...rows,
     c.expected_saving.length ? node('pre', {}, c.expected_saving.join('\n')) : null));

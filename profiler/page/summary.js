@@ -10,10 +10,11 @@ const least = (n, unproved) => (unproved ? '>= ' : '') + n;  // a library's call
 
 const kMeaning = {
   'Name': 'the op; (wgrad), (dgrad), (bgrad): gradient of weight, input, bias',
-  'Self%': 'share of all self time',
+  'Self%': 'share of the self time of all ops',
   'Self CPU': 'time of its own, without what it calls; the median step',
   'CPU total': 'time with what it calls; the median step',
-  'CUDA%': 'share of all self time of the device', 'Self CUDA': 'Self CPU, but on the device',
+  'CUDA%': 'share of the self time of all ops on the device',
+  'Self CUDA': 'Self CPU, but on the device',
   'CUDA total': 'CPU total, but on the device', 'Made of': 'the ops that it stands for',
   'p95': '95 of 100 steps take less self time',
   'Disp': 'the part of self time outside the kernel: checks, shapes, memory',
@@ -126,14 +127,13 @@ function facts(p) {
 
 // Is the comparison one of times? If not, its headline has none, and says so.
 const isTimed = () => D.comparison.rows.some(r => r.self_us[0] !== null);
-const headline = () => D.comparison.headline.replace(/^- -> -, /, '');
 
 function summary(view) {
   if (D.comparison && D.comparison.headline) {
     const lines = D.comparison.summary.trim().split('\n').map(line => line.split(/ {2,}/));
     view.append(card('A step, eager -> fused',
       isTimed() ? 'clean rounds, median and 95 % interval' : '',
-      node('p', {class: 'headline'}, headline()),
+      node('p', {class: 'headline'}, D.comparison.headline),
       ...lines.map(([word, ...rest]) =>
         node('div', {}, node('b', {}, word), ' ' + rest.join('; ').replaceAll('->', '\u2192')))));
   }

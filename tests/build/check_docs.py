@@ -152,7 +152,7 @@ def check_flags(guide):
 
 def glossary():
     text = (root / "docs/GLOSSARY.md").read_text()
-    return {w for words in re.findall(r"^\*\*([^*]+)\*\*", text, re.M) for w in words.split(", ")}
+    return {w for words in re.findall(r"^- \*\*([^*]+)\*\*", text, re.M) for w in words.split(", ")}
 
 
 def check_titles(output):

@@ -10,12 +10,7 @@ namespace {
 
 using test::Program;
 using test::Result;
-
-int times_in(const std::string& text, const std::string& part) {
-  int times = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;
-  return times;
-}
+using test::times_in;
 
 // libgomp says what it has read, each time a program begins.
 TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {

@@ -195,5 +195,107 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   EXPECT_EQ(join(unknown, "\n"), "") << words.all.size() << " words were asked for";
 }
 
+// The words of a text that a reader may ask for: what is no number, flag, file, or plain English.
+std::set<std::string> asked_words(const std::string& output) {
+  static const std::string english =
+      "a again all and apart are as at be best beyond built but by each faster for fusing has have "
+      "here i in is it its itself kept longer measured more no not of on once one only or other "
+      "out "
+      "over pays per programs rest small so takes than that the them they this to was were what "
+      "where why while with within";
+  static const std::set<std::string_view> plain = [] {
+    const std::vector<std::string_view> words = parts_of(english, " ");
+    return std::set<std::string_view>(words.begin(), words.end());
+  }();
+  std::set<std::string> out;
+  for (const std::string& line : lines_of(output)) {
+    for (const std::string_view item : parts_of(line, " ")) {
+      constexpr std::string_view kAround = "()[]<>,;:.'\"";
+      const size_t begin = item.find_first_not_of(kAround), end = item.find_last_not_of(kAround);
+      if (begin == item.npos) continue;
+      const std::string word(item.substr(begin, end + 1 - begin));
+      const bool is_word =
+          std::isalpha(uint8_t(word[0])) && word.find_first_of("0123456789.=\x1b") == word.npos;
+      if (is_word && !plain.contains(word)) out.insert(word);
+    }
+  }
+  return out;
+}
+
+TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
+  const Program program;
+  const Words train{"train", "--data", "synthetic", "--limit", "600", "--batch", "20", "--profile",
+      "--profile=json"};
+  std::string output;
+  for (const Words& command :
+      {train + Words{"--out", "eager"}, train + Words{"--mode", "fused", "--out", "fused"},
+          Words{"compare", "--data", "synthetic"},
+          Words{"compare", "--batch", "1", "--hidden", "8"},
+          Words{"bench", "--batch", "1,2", "--hidden", "8"},
+          Words{"diff", "eager/profile.json", "fused/profile.json"}}) {
+    const Result r = program.run(0, command);
+    output += r.out + r.err;
+  }
+  std::set<std::string> words = asked_words(output);
+  EXPECT_GE(words.size(), 100);
+  // What a busy machine, or a quiet one, leaves out.
+  for (const char* word : {"machine busy", "no verdict", "no factor", "pays back", "between ops",
+           "headline", "clean", "median", "noise", "lr", "unknown", "us", "same op", "under load",
+           "bytes limit", "arithmetic limits", "Layout", "along_k", "rows_by_warp", "kernels'"})
+    words.insert(word);
+  std::vector<std::string> unknown;
+  for (const std::string& word : words) {
+    const Result r = program.run({"explain", word});
+    if (r.status != 0 || has(r.out, "  unknown\n")) unknown.push_back(word);
+  }
+  EXPECT_EQ(join(unknown, "\n"), "") << output;
+}
+
+// The names of our kernels as the emulator's footprints show them.
+TEST(Explain, KnowsTheKernelsThatAFootprintShowsSimt) {
+  const Program program;
+  std::set<std::string> kernels;
+  for (const Words& words : {Words{"--hidden", "8"}, Words{"--hidden", "8", "--mode", "fused"},
+           Words{"--model", "geglu", "--hidden", "8", "--mode", "fused", "--dtype", "bf16"}}) {
+    program.run(0, Words{"train", "--data", "synthetic", "--device", "simt", "--limit", "32",
+                       "--batch", "4", "--val", "0", "--steps", "5", "--profile-steps", "0:3:1",
+                       "--profile=json", "--out", "run", "--force"} +
+                       words);
+    const auto profile = nlohmann::json::parse(text_of(program.folder() / "run/profile.json"));
+    for (const auto& row : profile["rows"]) {
+      for (const auto& kernel : row["kernels"]) kernels.insert(kernel["name"]);
+    }
+  }
+  EXPECT_GE(kernels.size(), 10);
+  for (const std::string& kernel : kernels) {
+    const Result r = program.run(0, {"explain", kernel});
+    EXPECT_FALSE(has(r.out, "  unknown\n")) << r.out;
+  }
+}
+
+// Prose is one paragraph as wide as the terminal: no line breaks of the file's stand in it.
+TEST(Explain, TextIsAsWideAsTheTerminal) {
+  if (!Program::has_terminals()) GTEST_SKIP() << "no /dev/pts here";
+  Program program;
+  program.terminal = program.all_on_terminal = true;
+  program.environment = {"TERM=xterm", "NO_COLOR=1"};
+  for (const unsigned short columns : {60, 80, 140}) {
+    program.columns = columns;
+    for (const char* word : {"threads", "saving", "softmax_xent"}) {
+      const size_t widest = std::min<size_t>(columns, 100);
+      std::string text = program.run(0, {"explain", word}).err;
+      std::erase(text, '\r');
+      const Lines lines = lines_of(text);
+      ASSERT_GT(lines.size(), 2U) << text;
+      for (size_t i = 1; i < lines.size(); ++i) {
+        EXPECT_LE(lines[i].size(), widest) << text;
+        // The first word of the next line would not have fitted.
+        if (i + 1 < lines.size())
+          EXPECT_GT(lines[i].size() + 1 + lines[i + 1].find(' '), widest) << text;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sinter::test

@@ -156,20 +156,30 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
   };
   const auto rows = rows_of(table);
   EXPECT_EQ(rows.size(), in_json.size());
-  double shares = 0;
+  double shares = 0, ops_us = 0;
   for (auto row : rows) {
     const std::string name = row["Name"];
     ASSERT_TRUE(in_json.contains(name)) << name << "\n" << table;
     const Json& wanted = in_json[name];
-    EXPECT_EQ(row["Self%"], fmt::format("{:.1f}", 100 * wanted["share"].get<double>())) << name;
+    // What fetches the batch is no op: it has no share.
+    const bool is_op = wanted["kind"] == "op";
+    EXPECT_EQ(wanted["share"].is_number(), is_op) << name;
+    const double share = is_op ? wanted["share"].get<double>() : 0;
+    EXPECT_EQ(row["Self%"], is_op ? fmt::format("{:.1f}", 100 * share) : "-") << name;
     EXPECT_EQ(row["Self CPU"], us(wanted["typical_ns"]) + "us") << name;
     EXPECT_EQ(row["CPU total"], us(wanted["typical_total_ns"]) + "us") << name;
-    EXPECT_EQ(no_dash(row["Verdict"]), wanted["verdict"].get<std::string>()) << name;
+    EXPECT_EQ(no_dash(row["Verdict"]), is_op ? wanted["verdict"] : wanted["kind"]) << name;
     EXPECT_EQ(row["Flags"], wanted["flags"].get<std::string>()) << name;
     EXPECT_GE(wanted["typical_total_ns"], wanted["typical_ns"]) << name;
-    shares += wanted["share"].get<double>();
+    shares += share;
+    ops_us += is_op ? std::stod(row["Self CPU"]) : 0;
   }
   EXPECT_NEAR(shares, 1, 1e-9);
+  EXPECT_EQ(rows.back().at("Name"), "gather_batch");
+  // Rows are rounded to 0.1 us, and there are fewer than 25 of them.
+  std::smatch ops;
+  ASSERT_TRUE(std::regex_search(table, ops, std::regex("\nops ([0-9.]+) "))) << table;
+  EXPECT_NEAR(ops_us, std::stod(ops[1]), 0.05 * double(rows.size() + 1));
 
   // The page as it is drawn.
   if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";
@@ -213,23 +223,84 @@ TEST(Figures, OnTheEmulatorSimtThereIsNoDistortion) {
   EXPECT_EQ(Json::parse(text_of(program.folder() / "run/profile.json"))["clean_us"], Json::array());
 }
 
-// Without --threads each of them tries: it is what train does.
-TEST(Figures, EveryCommandThatTimesTriesTheThreads) {
+TEST(Figures, OnTheEmulatorSimtAComparisonSpeaksOfNoTimes) {
+  const Result r = Program().run(0, {"compare", "--data", "synthetic", "--device", "simt",
+                                        "--batch", "2", "--hidden", "8", "--threads", "1"});
+  expect_facts(
+      r.out, {"\nstep     not timed on simt\n", "\nnext     what was fused and why: --explain\n"});
+  for (const char* word : {"kernels' times", "gain ", "limit "}) EXPECT_FALSE(has(r.out, word));
+}
+
+std::string match_of(const std::string& text, const char* pattern) {
+  std::smatch match;
+  return std::regex_search(text, match, std::regex(pattern)) ? match.str(1) : "not there: " + text;
+}
+
+// Without --threads the first of them tries, and all have what it chose, in every mode: it stands
+// in the line of the time and in the configuration, and a resumed run keeps its own.
+TEST(Figures, TheThreadsOfAModelAndABatchAreChosenOnce) {
   if (available_cores() == 1) GTEST_SKIP() << "one core";
-  const Program program;
-  const Words small{"--data", "synthetic", "--batch", "1", "--hidden", "8"};
+  Program program;
+  program.environment = {"XDG_CACHE_HOME=" + (program.folder() / "cache").string()};
+  const Words small{"--data", "synthetic", "--batch", "2", "--hidden", "8,8"};
+  const auto train = [&](const char* out, const Words& more = {}) {
+    return program.run(
+        0, Words{"train", "--limit", "64", "--val", "0", "--epochs", "1", "--out", out} + small +
+               more);
+  };
+  const Result first = train("a");
+  const std::string n = match_of(first.err, R"((\d+) threads? \(tried 1: .*/step, 2: )");
+  const char* time = R"(time    .* of training, 32 steps, [0-9.]+ us/step, (\d+) threads?  )";
+  EXPECT_EQ(match_of(first.out, time), n);
+  EXPECT_EQ(match_of(text_of(program.folder() / "a/config.toml"), R"(\nthreads = (\d+)\n)"), n);
+
+  const char* kept = R"((\d+) threads? \(kept\))";
+  EXPECT_EQ(match_of(train("b", {"--mode", "fused"}).err, kept), n);
   for (const Words& words : {Words{"compare", "--rounds", "1", "--steps", "1"} + small,
-           Words{"inspect", "--text"} + small, Words{"train", "--dry-run", "--limit", "64"} + small,
-           Words{"bench", "--batch", "1", "--hidden", "8", "--device", "cpu"}}) {
-    const Result r = program.run(0, words);
-    EXPECT_TRUE(std::regex_search(r.err, std::regex(R"(\d threads? \(tried 1: .*/step, 2: )")))
-        << words[0] << r.err;
+           Words{"inspect", "--text"} + small,
+           Words{"bench", "--batch", "2", "--hidden", "8", "--device", "cpu"}}) {
+    EXPECT_EQ(match_of(program.run(0, words).err, kept), n) << words[0];
   }
+  // Another batch, type, or model is another work.
+  for (const Words& other : {Words{"--batch", "4"}, {"--dtype", "bf16"}, {"--act", "gelu"}})
+    expect_facts(train("c", other + Words{"--force"}).err, {" (tried 1: "});
+  expect_facts(train("d", {"--threads", "1"}).err, {", 1 thread   f32"});
+  const std::string more = n == "1" ? "2" : "1";
+  train("e", {"--threads", more});
+  expect_facts(program.run(0, {"train", "--resume", "e", "--epochs", "2"}).err,
+      {more == "1" ? ", 1 thread   f32" : ", " + more + " threads   f32"});
+
+  program.run({"calibrate"});  // which refuses a busy machine, and forgets all the same
+  expect_facts(train("f").err, {" (tried 1: "});
+
   Program geglu;
   geglu.name = "geglu";
-  const Result r = geglu.run({"--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24",
-      "--rounds", "1", "--steps", "1"});
-  expect_facts(r.err, {" (tried 1: "});
+  geglu.environment = program.environment;
+  const Words words{"--batch", "1", "--seq", "8", "--dim", "16", "--hidden", "24", "--rounds", "1",
+      "--steps", "1"};
+  expect_facts(geglu.run(words).err, {" (tried 1: "});
+  expect_facts(geglu.run(words).err, {" (kept)"});
+}
+
+// The line speaks of the row with the figures that stand beside it in the table above.
+TEST(Figures, LimitSaysWhatTheTableSaysOfTheRow) {
+  const Result r = Program().run(
+      0, {"compare", "--data", "synthetic", "--threads", "1", "--batch", "1", "--hidden", "64,64",
+             "--rounds", "7", "--steps", "6", "--profile", "--rows", "-1"});
+  if (has(r.out, "machine busy")) {
+    for (const char* line : {"\ngain ", "\nlimit ", "x ["}) EXPECT_FALSE(has(r.out, line)) << r.out;
+    return;
+  }
+  static const std::regex limit(
+      R"(\nlimit    (\w+)(?: x\d+)?: .*, (\d+) (GB/s|GFLOP/s), (\d+) % of the (copy|GEMM) roof: )");
+  std::smatch said;
+  ASSERT_TRUE(std::regex_search(r.out, said, limit)) << r.out;
+  const auto rows = rows_of(r.out.substr(r.out.find("CPU fused")));
+  const auto row =
+      std::ranges::find_if(rows, [&](const auto& row) { return row.at("Name") == said[1]; });
+  ASSERT_NE(row, rows.end()) << r.out;
+  EXPECT_EQ(row->at("%roof"), said[4]) << r.out;
+  EXPECT_EQ(said[3] == "GB/s", said[5] == "copy");
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST(MnistFused, ComparePrintsTheTableAndChecks) {
   expect_facts(r.out,
       {"\nstep     ", "no factor: ", "\ncounted  25 -> 10 launches, 11.69 -> 10.68 MB moved   ",
           "launches: claimed 10, counted 10\nnext     ", "\nsoftmax_xent <- log_softmax, nll",
-          "  1942 -> 1740  ", "  unchanged\n", "  11686 -> 10676\n", "   parity: loss ",
+          "  1942 -> 1740  ", "  same op\n", "  11686 -> 10676\n", "   parity: loss ",
           "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches"});
   for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int(c);
   EXPECT_EQ(text_of(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);

@@ -125,6 +125,12 @@ class Program {
   mutable int runs_ = 0;
 };
 
+inline int times_in(const std::string& text, const std::string& part) {
+  int times = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;
+  return times;
+}
+
 // The one object that a command prints with --json.
 inline nlohmann::json json_of(const Program& program, const Words& words, int status = 0) {
   const Result r = program.run(status, words + Words{"--json"});

@@ -136,5 +136,15 @@ TEST(MnistRun, GoingOnFromWithinAnEpochSaysWhatStays) {
   expect_facts(r.err, {"the run had ended within epoch 2: "});
 }
 
+// Not at each of the epochs in which it does.
+TEST(MnistRun, DivergingIsSaidOnce) {
+  const Program program;
+  const Result r =
+      program.run(6, {"train", "--limit", "64", "--epochs", "12", "--hidden", "16", "--threads",
+                         "1", "--optimizer", "sgd", "--lr", "1000", "--clip", "1", "--out", "r"});
+  EXPECT_EQ(times_in(r.err, "training diverges"), 1) << r.err;
+  EXPECT_EQ(times_in(text_of(program.folder() / "r/events.jsonl"), "\"warning\""), 1);
+}
+
 }  // namespace
 }  // namespace sinter::test

@@ -29,12 +29,12 @@ TEST(ComparisonTable, OnlyShownDifferencesHaveANumber) {
   const std::vector<double> slow{20, 21, 20, 20, 21, 20}, fast{10, 10.5, 10, 10, 10.5, 10};
   ComparisonTable table;
   table.rows = {row("faster", slow, fast), row("equal", slow, {21, 20, 20, 21, 20, 20}),
-      row("kernel", slow, fast, "unchanged"), row("jumping", {20, 300, 20, 250, 20, 400}, fast)};
+      row("kernel", slow, fast, "same op"), row("jumping", {20, 300, 20, 250, 20, 400}, fast)};
   table.total = row("TOTAL", slow, fast);
   const std::string text = table.text();
   test::expect_facts(line_of(text, "faster"), {"20.00 -> 10.00", "2.00x [2.00,2.00]"});
   test::expect_facts(line_of(text, "equal"), {"  no difference"});
-  test::expect_facts(line_of(text, "kernel"), {"  unchanged"});
+  test::expect_facts(line_of(text, "kernel"), {"  same op"});
   test::expect_facts(line_of(text, "jumping"), {"  machine busy"});
   for (const char* name : {"equal", "kernel", "jumping", "TOTAL"}) {
     EXPECT_EQ(line_of(text, name).find("x ["), std::string::npos) << text;
@@ -64,6 +64,10 @@ TEST(ComparisonTable, LargeStepsAreInMillisecondsAndMegabytes) {
   table.rows[0].fused_bytes = 100'000'000;
   table.total = table.rows[0];
   test::expect_facts(table.text(), {"ms, self CPU", "250.0 -> 120.0", "MB moved", "300 -> 100"});
+  table.rows.push_back(row("small", {30}, {20}));
+  table.rows[1].eager_bytes = 33'000;
+  table.rows[1].fused_bytes = 21'000;
+  test::expect_facts(line_of(table.text(), "small"), {"0.033 -> 0.021"});
 }
 
 }  // namespace

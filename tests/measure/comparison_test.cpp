@@ -79,7 +79,7 @@ TEST(Comparison, CapturesTheStepRunsInPairsAndReports) {
   EXPECT_FALSE(outcome.table.rows.at(0).eager_us.empty());
 
   const std::string text = report(comparison, outcome, {.parity = "parity: none"});
-  test::expect_facts(text, {"Fused row", "TOTAL", "step ", " us, no factor", "launches: claimed ",
+  test::expect_facts(text, {"Fused row", "TOTAL", "step ", "no factor", "launches: claimed ",
                                "   parity: none\n", "capture ", " ms, shape-specialised"});
   test::expect_facts(report(comparison, outcome, {.explain = true}), {"group 1"});
   EXPECT_EQ(text.find("group 1"), std::string::npos) << text;
@@ -161,7 +161,10 @@ TEST(Comparison, NamesTheRowsThatFusingMakesSlower) {
   const std::vector<double> slow{20, 21, 20, 20, 21, 20}, fast{10, 10.5, 10, 10, 10.5, 10};
   outcome.ratio = {.value = 1, .low = 1, .high = 1, .has_interval = true};
   outcome.distrusted.clear();  // whatever ran beside this test
-  for (ComparedRow& row : outcome.table.rows) row.eager_us = row.fused_us = slow;
+  for (ComparedRow& row : outcome.table.rows) {
+    if (row.verdict == "machine busy") row.verdict.clear();
+    row.eager_us = row.fused_us = slow;
+  }
   EXPECT_EQ(summary(comparison, outcome).find("note "), std::string::npos);
   ComparedRow& row = outcome.table.rows.at(0);
   row.eager_us = fast;
@@ -172,6 +175,101 @@ TEST(Comparison, NamesTheRowsThatFusingMakesSlower) {
   test::expect_facts(summary(comparison, outcome), {"without it: --rules all,-linear_act\n"});
   row.eager_us = {10, 30, 10, 30, 10, 30};
   EXPECT_EQ(summary(comparison, outcome).find("note "), std::string::npos) << "too unsteady";
+}
+
+// How long a step takes at least; what is beyond is other programs'.
+void spin_us(double us) {
+  for (const Timer timer; timer.us() < us;) {}
+}
+
+// No number that could be read as a factor: headline, rows, gain, JSON.
+void expect_no_factor(const Comparison& comparison, const Outcome& o) {
+  EXPECT_FALSE(o.ratio.has_interval);
+  test::expect_facts(o.headline, {" us, machine busy: no factor, "});
+  for (const ComparedRow& row : o.table.rows) {
+    EXPECT_FALSE(row.ratio().has_interval);
+    EXPECT_EQ(row.ratio_text(), row.verdict);
+  }
+  const std::string text = report(comparison, o);
+  for (const char* word : {"x [", "\ngain ", "\nlimit ", "\nrows ", "\nsaving", "pays back"})
+    EXPECT_EQ(text.find(word), std::string::npos) << text;
+}
+
+// The clean rounds agree, and one profile has no verdict: nothing stands beside "machine busy".
+TEST(Comparison, NoFactorStandsBesideAProfileWithoutAVerdict) {
+  for (const bool eager_is_busy : {true, false}) {
+    Small small(kCpu);
+    Comparison comparison = small.comparison();
+    const ComparisonOptions options{.steps = 4, .warmup = 0, .rounds = 6};
+    int64_t calls[2] = {0, 0};
+    const auto step = [&](bool is_eager, auto&& run) {
+      const int64_t call = calls[size_t(is_eager)]++, clean = options.steps * options.rounds;
+      // Beyond the clean rounds, and the looks that follow them.
+      const bool unsteady = is_eager == eager_is_busy && call > clean + 10;
+      spin_us(unsteady && call % 2 == 0 ? 30'000 : 3'000);
+      run();
+    };
+    comparison.eager = [&] { step(true, [&] { small.eager(small.batch); }); };
+    comparison.fused = [&] { step(false, [&] { small.step(small.batch); }); };
+    const Outcome o = compare(comparison, options);
+    EXPECT_FALSE((eager_is_busy ? o.eager : o.fused).busy().empty());
+    expect_no_factor(comparison, o);
+  }
+}
+
+TEST(Comparison, CleanStepsThatAreUnsteadyHaveNoFactor) {
+  Small small(kCpu);
+  Comparison comparison = small.comparison();
+  int64_t calls = 0;
+  comparison.eager = [&] {
+    spin_us(++calls % 2 == 0 ? 3'000 : 1'000);
+    small.eager(small.batch);
+  };
+  const ComparisonOptions options{.steps = 4, .warmup = 0, .rounds = 6};
+  const RoundTimes times = time_rounds(comparison, options);
+  EXPECT_FALSE(times.factor().is_shown());
+  test::expect_facts(times.factor_text(), {"machine busy: no factor, "});
+  expect_no_factor(comparison, compare(comparison, options));
+}
+
+// A profile that was made up: one row, and roofs of 100 GFLOP/s and 100 GB/s.
+std::string limit_line(const Comparison& comparison, Outcome outcome, int64_t flops, int64_t bytes,
+    bool roofs = true) {
+  outcome.ratio = {.value = 2, .low = 1.9, .high = 2.1, .has_interval = true};
+  outcome.distrusted.clear();
+  outcome.fused.traces.clear();  // so that the figures are those of the table's row
+  if (roofs)
+    outcome.fused.roofs =
+        profiler::Roofs{.f32_gflops = 100, .cache_gbs = 100, .dram_gbs = 100, .op_ns = 500};
+  ComparisonTable table;
+  table.add({.fused = "some_op",
+      .verdict = "same op",
+      .eager_launches = 1,
+      .fused_launches = 1,
+      .fused_bytes = bytes,
+      .fused_flops = flops,
+      .eager_us = {20},
+      .fused_us = {10}});
+  outcome.table = table;
+  const std::string text = summary(comparison, outcome);
+  const size_t at = text.find("limit ");
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+TEST(Comparison, LimitSpeaksOfTheRoofThatLimitsTheRow) {
+  Small small(kCpu);
+  const Comparison comparison = small.comparison();
+  const Outcome o = compare(comparison, {.steps = 1, .warmup = 0, .rounds = 1});
+  const std::string begin = "limit    some_op: 10.00 us, 100 % of the fused rows, ";
+  // In 10 us 100 GB/s move 1 MB, and 100 GFLOP/s compute 1 MFLOP.
+  EXPECT_EQ(limit_line(comparison, o, 620'000, 850'000),
+      begin + "85 GB/s, 85 % of the copy roof: bytes limit");
+  EXPECT_EQ(limit_line(comparison, o, 900'000, 850'000),
+      begin + "90 GFLOP/s, 90 % of the GEMM roof: arithmetic limits, and fusing saves none");
+  EXPECT_EQ(limit_line(comparison, o, 100'000, 300'000),
+      begin + "30 GB/s, 30 % of the copy roof: no roof limits");
+  EXPECT_EQ(limit_line(comparison, o, 620'000, 850'000, false), begin + "85 GB/s");
+  EXPECT_EQ(limit_line(comparison, o, 620'000, 10'000, false), begin + "62 GFLOP/s");
 }
 
 // TOTAL is what a reader finds who adds up the rows.
@@ -224,13 +322,11 @@ TEST(Comparison, RowsThatDoNotSayWhyWithFigures) {
 }
 
 // A step that takes long with several threads and no time with one, as beside a busy core.
-TEST(Threads, AreThoseWithWhichTheStepIsFastest) {
+TEST(Threads, ThatAreSlowerThanOneAreDistrusted) {
   const int before = num_threads();
   const auto step = [] {
     for (const Timer timer; num_threads() > 1 && timer.us() < 300;) {}
   };
-  for (const auto& [n, us] : try_threads(step)) EXPECT_GE(us, n > 1 ? 300 : 0) << n;
-  EXPECT_EQ(num_threads(), 1);
   set_num_threads(2);
   EXPECT_TRUE(why_distrusted(step, 300).starts_with("one thread takes "));
   EXPECT_EQ(num_threads(), 2);
@@ -270,7 +366,7 @@ TEST(ComparisonSimt, OneStepOfEachIsCountedAndNothingIsTimed) {
   const Outcome outcome = compare(comparison);
   EXPECT_TRUE(outcome.complete);
   EXPECT_TRUE(outcome.eager_us.empty());
-  EXPECT_EQ(outcome.headline, "- -> -, not timed on simt");
+  EXPECT_EQ(outcome.headline, "not timed on simt");
   EXPECT_EQ(outcome.fused.launches_per_step(), outcome.table.total.fused_launches);
 }
 

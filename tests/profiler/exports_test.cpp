@@ -219,6 +219,10 @@ TEST(Diff, GivesNoFactorWhereNoneIsHonest) {
       {"workload w and v", [](Profile& p) { p.workload = "v"; }},
       {"threads 1 and 2", [](Profile& p) { p.threads = 2; }},
       {"B is INCOMPLETE: lost", [](Profile& p) { p.incomplete = {"lost"}; }},
+      {"B: machine busy: no verdict; half of it.",
+          [](Profile& p) {
+            p.verdict = {StepCode::undecided, "machine busy: no verdict; half of it.", ""};
+          }},
       {"B ran on the emulator, whose times mean nothing",
           [](Profile& p) {
             p.device = Device{Device::Type::simt, 0};

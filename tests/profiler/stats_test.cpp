@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace sinter::profiler {
 namespace {
@@ -136,6 +137,51 @@ TEST(Stats, ABusyMachineHasNoFactor) {
   for (double& x : twice) x /= 2;
   EXPECT_TRUE(paired_ratio(b, twice).is_shown());
   EXPECT_FALSE(paired_ratio(b, b).is_shown());
+}
+
+// No number that could be read as a factor leaves as JSON either.
+TEST(Stats, ANoisyRatioHasNoValueInJson) {
+  EXPECT_EQ(
+      json_text(Json(Estimate{1.6, 0.6, 2.7, true})), R"({"value":null,"low":0.6,"high":2.7})");
+  EXPECT_EQ(
+      json_text(Json(Estimate{1.6, 1.5, 1.7, true})), R"({"value":1.6,"low":1.5,"high":1.7})");
+}
+
+TEST(Stats, StepsWhoseMiddleHalfIsWideAreUnsteady) {
+  EXPECT_EQ(why_unsteady("steps", {}), "");
+  EXPECT_EQ(why_unsteady("steps", std::vector<double>{90, 100, 110}), "");
+  EXPECT_EQ(why_unsteady("steps", std::vector<double>{87.5, 100, 112.5, 87.5, 112.5}), "");
+  EXPECT_EQ(why_unsteady("eager steps", std::vector<double>{87.4, 100, 112.5, 87.4, 112.5}),
+      "half of the eager steps lie 26 % of the median apart, 25 % allowed");
+}
+
+// A load that comes and goes, and makes a step 1.9 times longer: the steps are drawn as a machine
+// gives them, 20 to a round, A B B A. Of 200 comparisons about 10 intervals may miss the truth.
+TEST(Stats, TheIntervalHoldsTheTruthUnderALoadThatComesAndGoes) {
+  std::mt19937_64 engine(7);
+  const auto chance = [&engine] { return double(engine() >> 11) * 0x1p-53; };
+  constexpr double kTruth = 1.05;
+  for (const double steps_of_load : {10, 40, 400}) {
+    int missed = 0;
+    for (int trial = 0; trial < 200; ++trial) {
+      bool loaded = chance() < 0.5;
+      std::vector<double> us[2];  // eager, fused
+      for (int round = 0; round < 9; ++round) {
+        for (const bool is_fused : {round % 2 == 1, round % 2 == 0}) {
+          std::vector<double> steps;
+          for (int i = 0; i < 20; ++i) {
+            if (chance() < 1 / steps_of_load) loaded = chance() < 0.5;
+            steps.push_back(
+                (is_fused ? 100 : 100 * kTruth) * (loaded ? 1.9 : 1) * (0.97 + 0.06 * chance()));
+          }
+          us[size_t(is_fused)].push_back(median(steps));
+        }
+      }
+      const Estimate ratio = paired_ratio(us[0], us[1], 3);
+      missed += ratio.low > kTruth || ratio.high < kTruth;
+    }
+    EXPECT_LE(missed, 20) << steps_of_load;
+  }
 }
 
 // Rounds of one layout agree better than layouts do: what another layout gives is in the interval.

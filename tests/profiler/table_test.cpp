@@ -278,10 +278,10 @@ TEST(Table, HeaderCountsTurns) {
 TEST(Table, SharesAndTimesAreOfOneStatistic) {
   const Profile p = steps_with([](int step) { return step == 7 ? 100'000'000 : 0; }).profile();
   double all = 0, shares = 0;
-  for (const Row& row : p.rows) all += row.in_table() ? row.typical_ns : 0;
+  for (const Row& row : p.rows) all += row.kind == ScopeKind::op ? row.typical_ns : 0;
   for (const Row& row : p.rows) {
-    EXPECT_EQ(row.share.has_value(), row.in_table()) << row.name;
-    if (!row.in_table()) continue;
+    EXPECT_EQ(row.share.has_value(), row.kind == ScopeKind::op) << row.name;
+    if (row.kind != ScopeKind::op) continue;
     EXPECT_EQ(*row.share, row.typical_ns / all) << row.name;
     shares += *row.share;
     if (row.name == "linear") {
@@ -291,6 +291,45 @@ TEST(Table, SharesAndTimesAreOfOneStatistic) {
   EXPECT_NEAR(shares, 1, 1e-12);
   test::expect_facts(table(p),
       {" 40.0   419.4us    419.4us", "ops 1048.0 + rest of step 7.9 = profiled step 1055.9us"});
+}
+
+// What fetches the batch is a row below the others, with its times and in no sum: the rows of ops
+// have all of Self%, and add up to `ops`.
+TEST(Table, WhatIsNoOpStandsApart) {
+  FakeClock clock;
+  const Options four{.schedule = {.wait = 0, .warmup = 0, .active = 4},
+      .roofs = Roofs{.f32_gflops = 1, .cache_gbs = 1, .dram_gbs = 1}};
+  const Report report = recorded(clock, four, [&](int) {
+    fake_op(clock, "gather_batch", 0, 50'000, {.cost = {1, 2000, 3000}, .role = Role::data});
+    fake_op(clock, "linear", 0, 75'000, {.cost = {70'000, 1, 1}, .role = Role::fwd});
+    fake_op(clock, "relu", 0, 25'000, {.cost = {1, 1, 1}, .role = Role::fwd});
+    clock.advance(200'000);
+  });
+  const std::string text = report.table({.row_limit = 1});
+  test::expect_facts(text,
+      {" 75.0    75.0us", "compute-bound  linear", " 25.0    25.0us", "    -    50.0us     50.0us",
+          "ops 100.0 + rest of step 250.0 = ", "75 % of op time is in rows at"});
+  EXPECT_LT(text.find("linear"), text.find("gather_batch")) << text;
+  test::expect_facts(text, {"  data           gather_batch\n"});
+  const Profile p = report.profile();
+  for (const Row& row : p.rows)
+    EXPECT_EQ(row.share.has_value(), row.name != "gather_batch") << row.name;
+  EXPECT_EQ(table_cells(p).back()[0], "-") << "on a page it stands last, too";
+}
+
+// Medians of rows, each of other steps, may be more than the median step: that is not OK.
+TEST(Table, TheRestOfAStepIsNeverNegative) {
+  FakeClock clock;
+  const Options three{.schedule = {.wait = 0, .warmup = 0, .active = 3}};
+  const std::string text = recorded(clock, three, [&](int step) {
+    fake_op(clock, "a", 0, step == 0 ? 1000 : 9000);
+    fake_op(clock, "b", 0, step == 1 ? 1000 : 9000);
+    fake_op(clock, "c", 0, step == 2 ? 1000 : 9000);
+  }).table();
+  test::expect_facts(text,
+      {"\nops 27.0 are more than the profiled step 19.0us: medians of 3 steps, too few or too "
+       "unsteady to add up (not OK)   "});
+  EXPECT_EQ(text.find("rest of step"), std::string::npos) << text;
 }
 
 // Without a graph nobody knows whether a rule would join the calls; with one it is known.

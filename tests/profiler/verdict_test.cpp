@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "profiler/report.h"
 #include "profiler/thresholds.h"
 
@@ -122,6 +124,53 @@ TEST(Verdict, StepsAtBothSidesOfEveryThreshold) {
   p.idle->busy_ns = 64'000;
   EXPECT_EQ(step_verdict(p).evidence,
       "host idle is 100 % of the window: the host needs 164us to issue 64us of work.");
+}
+
+// Most of a CPU's step is at a roof, and more than a quarter of it is dispatch: the roof bounds it,
+// as the table shows it.
+TEST(Verdict, DispatchDoesNotBoundAStepThatIsAtARoof) {
+  Profile p;
+  p.roofline = kRoofs;
+  p.steps = {{.t1 = 100'000}};
+  p.rows = {{.launches = 1,
+                .typical_ns = 71e3,
+                .typical_kernel_ns = 55e3,
+                .verdict = {RowCode::memory_bound}},
+      {.launches = 1, .typical_ns = 20e3, .typical_kernel_ns = 11e3}};
+  EXPECT_EQ(code(p), StepCode::memory_bound);
+  p.rows[0].verdict.code = RowCode::compute_bound;
+  EXPECT_EQ(code(p), StepCode::compute_bound);
+  p.rows[0].verdict.code = RowCode::latency_bound;
+  EXPECT_EQ(code(p), StepCode::overhead_bound);
+  EXPECT_EQ(step_verdict(p).evidence, "25 % of the step is dispatch.");
+}
+
+// Each verdict that says "fuse" says it where there is something to fuse.
+TEST(Verdict, AFusedStepIsNotToldToFuse) {
+  Profile overhead = step(RowCode::mixed, 0);
+  overhead.idle->host_ns = 100'000;
+  Profile on_cpu;
+  on_cpu.roofline = kRoofs;
+  on_cpu.steps = {{.t1 = 100'000}};
+  on_cpu.rows = {{.launches = 1, .typical_ns = 90e3, .typical_kernel_ns = 10e3}};
+  const std::pair<Profile, std::array<std::string, 2>> cases[] = {
+      {step(RowCode::memory_bound, 80e3), {"fuse", ""}},
+      {step(RowCode::latency_bound, 80e3),
+          {"raise the batch, or fuse across layers", "raise the batch"}},
+      {overhead,
+          {"fuse, replay as a graph, or raise the batch", "replay as a graph, or raise the batch"}},
+      {on_cpu, {"fuse, or raise the batch", "raise the batch"}}};
+  for (const auto& [eager, advice] : cases) {
+    EXPECT_EQ(step_verdict(eager).advice, advice[0]);
+    Profile fused = eager, nothing_left = eager;
+    fused.mode = "fused";
+    EXPECT_EQ(step_verdict(fused).advice, advice[1]);
+    nothing_left.candidates.emplace();
+    EXPECT_EQ(step_verdict(nothing_left).advice, advice[1]);
+  }
+  overhead.mode = "fused";
+  overhead.replayed = true;
+  EXPECT_EQ(step_verdict(overhead).advice, "raise the batch");
 }
 
 TEST(Roofs, PredictTheLongerOfComputingAndMoving) {
