@@ -259,7 +259,10 @@ inline Lists of_sum(const Tensor& in, const ReduceAttrs& a, bool mean) {
     size_t to = 0, rest = i, step = 1;  // the place without the reduced dims
     for (int d = in.rank() - 1; d >= 0; --d) {
       const auto n = size_t(in.size(d));
-      if (!reduced(d)) to += rest % n * step, step *= n;
+      if (!reduced(d)) {
+        to += rest % n * step;
+        step *= n;
+      }
       rest /= n;
     }
     y[to] += x[i] / (mean ? Real(terms) : 1);
