@@ -91,16 +91,17 @@ Tensors run_on(const OpDef& op, const Tensors& in, const Attrs& attrs) {
 }
 
 // Which numbers an op adds up, see magnitudes().
-enum class SumKind { sum, formula, derivative, log_softmax, log_softmax_backward, other };
+enum class SumKind { sum, formula, derivative, softmax, log_softmax, log_softmax_backward, other };
 SumKind sum_kind_of(const OpDef& op) {
   const auto pointwise = pointwise_ops();
   const auto at = std::find(pointwise.begin(), pointwise.end(), &op) - pointwise.begin();
   if (at < std::ssize(pointwise)) return at % 2 == 0 ? SumKind::formula : SumKind::derivative;
+  if (&op == &kSoftmaxOp) return SumKind::softmax;
   if (&op == &kLogSoftmaxOp) return SumKind::log_softmax;
   if (&op == &kLogSoftmaxBackwardOp) return SumKind::log_softmax_backward;
-  static const std::set<const OpDef*> others{&kSoftmaxOp, &kSoftmaxBackwardOp, &kMseOp,
-      &kMseBackwardOp, &kLayerNormOp, &kLayerNormBackwardOp, &kLayerNormWeightGradOp,
-      &kBatchNorm2dOp, &kBatchNorm2dEvalOp, &kBatchNorm2dBackwardOp, &kBatchNorm2dWeightGradOp};
+  static const std::set<const OpDef*> others{&kSoftmaxBackwardOp, &kMseOp, &kMseBackwardOp,
+      &kLayerNormOp, &kLayerNormBackwardOp, &kLayerNormWeightGradOp, &kBatchNorm2dOp,
+      &kBatchNorm2dEvalOp, &kBatchNorm2dBackwardOp, &kBatchNorm2dWeightGradOp};
   return others.contains(&op) ? SumKind::other : SumKind::sum;
 }
 
@@ -395,6 +396,9 @@ Tensors magnitudes(const OpDef& op, Operands in, Operands out, const Attrs& attr
   if (kind == SumKind::derivative) {  // dy times a number made of what was saved
     const Tensor number = add_magnitudes(Tensor::ones({}, DType::f64), in, 1);
     for (size_t i = 0; i < out.size(); ++i) all[i] = abs(out[i]) + first * number;
+  } else if (kind == SumKind::softmax) {
+    // Powers of x - max, which rounds by as much of itself: of the element's, and of the sum's.
+    all[0] = scale(abs(out[0]), 1 + 4 * largest_magnitude(in));
   } else if (kind == SumKind::log_softmax) {  // x - log(sum(exp(x)))
     all[0] = abs(out[0]) + max(first, {-1}, true);
   } else if (kind == SumKind::log_softmax_backward) {  // dy - exp(y) sum(dy)

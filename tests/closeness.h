@@ -66,6 +66,11 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
   if (n == 0 && !within.empty) return refused("no values to compare");
   if (!within.each.empty() && within.each.size() != n)
     return refused(cat(within.each.size(), " bounds for ", n, " values"));
+  // Whatever the numbers are: a bound that is none must not wait for two that differ.
+  for (const double term : {within.of_largest, within.of_each, within.absolute})
+    if (!std::isfinite(term) || term < 0) return refused(cat("a bound of ", term));
+  for (const double term : within.each)
+    if (std::isnan(term) || term < 0) return refused(cat("a bound of ", term, " for an element"));
   double largest = 0;
   for (const double w : wanted.values)
     if (std::isfinite(w)) largest = std::max(largest, std::abs(w));
@@ -77,7 +82,7 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
     if (!std::isfinite(g) || !std::isfinite(w)) return refused(numbers());
     const double bound = within.of_largest * largest + within.of_each * std::abs(w) +
                          within.absolute + (within.each.empty() ? 0 : within.each[i]);
-    if (!std::isfinite(bound) || bound < 0) return refused(cat(numbers(), ", bound ", bound));
+    if (!std::isfinite(bound)) return refused(cat(numbers(), ", bound ", bound));
     const double error = std::abs(g - w), share = bound > 0 ? error / bound : kInfinite;
     worst.distance = std::hypot(worst.distance, error);
     worst.mean += error / double(n);

@@ -100,6 +100,23 @@ class ScopedEnv {
   std::optional<std::string> old_;
 };
 
+// Sets what is the process's for a scope, whatever ends it:
+//   const test::Scoped threads(num_threads, set_num_threads, 3);
+template <class Get, class Set> class Scoped {
+ public:
+  Scoped(Get get, Set set, std::type_identity_t<std::invoke_result_t<Get>> value)
+      : set_(set), before_(get()) {
+    set(value);
+  }
+  ~Scoped() { set_(before_); }
+  Scoped(const Scoped&) = delete;
+  Scoped& operator=(const Scoped&) = delete;
+
+ private:
+  Set set_;
+  std::invoke_result_t<Get> before_;
+};
+
 // The exit status of a child process that does no more than f; -1 if it dies.
 inline int status_of_child(const std::function<int()>& f) {
   const pid_t child = fork();

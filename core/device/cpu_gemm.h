@@ -41,8 +41,16 @@ void gemm_without_onednn(const Gemm& desc, const void* a, const void* b, const v
 void gemm_eigen(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);
 const char* eigen_name();
 
+// From how many products m n k on, and with B as it is how long a longest side, oneDNN's BLAS
+// kernel beats its matmul: large products whose B lies in long rows (Ice Lake, 2 threads, 2048 x
+// 3072 x 768: 100 GFLOP/s by matmul, 210 by sgemm). Tests ask for it where the products are few.
+struct SgemmFrom {
+  double products_of_transposed = 0x1p33, products = 0x1p29;
+  int64_t side = 3072;
+};
 // False if oneDNN has no such product (nothing is written then).
-bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);
+bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
+    const SgemmFrom& from = {});
 const char* onednn_name();  // "oneDNN 2.6.3", or nullptr where the build lacks it
 
 // Own kernels without packing, for the shapes in which a library's packing or its fork costs more

@@ -68,22 +68,22 @@ std::optional<Product> plan(const Key& key) {
   return Product{dnnl::matmul(pd), memory(a), memory(b), memory(bias), memory(c)};
 }
 
-// Where oneDNN's BLAS kernel beats its matmul: large products whose B lies in long rows (Ice Lake,
-// 2 threads, 2048 x 3072 x 768: 100 GFLOP/s by matmul, 210 by sgemm).
-bool sgemm_fits(const Gemm& d, bool has_bias) {
+bool sgemm_fits(const Gemm& d, bool has_bias, const SgemmFrom& from) {
   if (d.in != DType::f32 || has_bias) return false;
   const double products = double(d.m) * double(d.n) * double(d.k);
-  return d.trans_b ? products >= 0x1p33 : products >= 0x1p29 && std::max({d.m, d.n, d.k}) >= 3072;
+  return d.trans_b ? products >= from.products_of_transposed
+                   : products >= from.products && std::max({d.m, d.n, d.k}) >= from.side;
 }
 
 }  // namespace
 
-bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
+bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
+    const SgemmFrom& from) {
   // Inside parallel_for its plan, which is for all threads, does not fit; and its emulation of bf16
   // is slower than conversion to f32.
   if (in_parallel() || (desc.in == DType::bf16 && !bf16_is_fast())) return false;
   const int threads = library_threads();
-  if (sgemm_fits(desc, bias != nullptr)) {
+  if (sgemm_fits(desc, bias != nullptr, from)) {
     const auto letter = [](bool trans) { return trans ? 'T' : 'N'; };
     return dnnl_sgemm(letter(desc.trans_a), letter(desc.trans_b), desc.m, desc.n, desc.k, 1,
                static_cast<const float*>(a), desc.lda, static_cast<const float*>(b), desc.ldb, 0,
@@ -121,7 +121,9 @@ const char* onednn_name() {
 }
 
 #else
-bool gemm_onednn(const Gemm&, const void*, const void*, const void*, void*) { return false; }
+bool gemm_onednn(const Gemm&, const void*, const void*, const void*, void*, const SgemmFrom&) {
+  return false;
+}
 const char* onednn_name() { return nullptr; }
 #endif
 

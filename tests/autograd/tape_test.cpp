@@ -595,17 +595,17 @@ TEST(Gradcheck, FindsASmallErrorOfASmallDerivative) {
   const auto check = [](double error) {
     const auto f = [=](const Tensors& in) {
       const Tensor small = scale(in[0], 1e-3);
-      if (small.requires_grad())
-        register_hook(in[0], [=](const Tensor& g) { return g + error; });
+      if (small.requires_grad()) register_hook(in[0], [=](const Tensor& g) { return g + error; });
       return Tensors{small};
     };
     return gradcheck(f, {sample_tensor({3}, 1).set_requires_grad(true)});
   };
   EXPECT_TRUE(check(5e-7).ok);
   EXPECT_FALSE(check(2e-6).ok);
-  const auto lost = gradcheck([](const Tensors& in) { return Tensors{scale(detach(in[0]), 2)+ in[1]}; },
-      {sample_tensor({3}, 1).set_requires_grad(true),
-          sample_tensor({3}, 2).set_requires_grad(true)});
+  const auto lost =
+      gradcheck([](const Tensors& in) { return Tensors{scale(detach(in[0]), 2) + in[1]}; },
+          {sample_tensor({3}, 1).set_requires_grad(true),
+              sample_tensor({3}, 2).set_requires_grad(true)});
   EXPECT_FALSE(lost.ok);
   test::expect_facts(lost.message, {"input 0 element ", "backward gives 0,"});
 }

@@ -4,7 +4,7 @@
 # - A folder includes its own files and those of folders to its left (ALLOWED); tests may include
 #   everything.
 # - Own headers are named from the root: "ops/op.h", never "op.h" or "../ops/op.h".
-# - A family's fast paths, ops/FAMILY/fast/, are included by that family alone.
+# - A family's fast paths, ops/FAMILY/fast/, are included by that family and by tests alone.
 # - OpenMP is named in core/parallel.* only.
 # - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the
 #   package needs none of their flags. Those that drive a CUDA card (core/device/cuda_*.h,
@@ -43,7 +43,7 @@ FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
     report("name own headers from the root, as in \"core/error.h\"")
   else if (index(" " allowed[folder] " ", " " target[1] " ") == 0)
     report(folder " may include only: " allowed[folder])
-  else if (target[1] == "ops" && target[3] == "fast" && part[2] != target[2])
+  else if (target[1] == "ops" && target[3] == "fast" && part[2] != target[2] && folder != "tests")
     report("ops/" target[2] "/fast is for ops/" target[2] " alone")
   else if (quoted[2] == "core/json.h" && FILENAME ~ /\.h$/ && folder !~ /^(examples|bench|tests)$/)
     report("core/json.h is not installed: it is for .cpp files")

@@ -456,8 +456,11 @@ TEST(CallSequences, EagerEqualsCapturedOrRefuses) {
       static_cast<long long>(groups), static_cast<long long>(exact),
       static_cast<long long>(refused), static_cast<long long>(eager_threw), said.c_str());
   if (one) return;
-  EXPECT_GT(2 * compared, events) << "too much is left out";
-  EXPECT_LT(refused, int64_t(count) / 5);
+  // Of the usual seeds 71 % of the events are compared, and 4 % of the sequences refused; of a
+  // fifth of them, under a sanitizer, that is less certain.
+  EXPECT_GT(double(compared), (test::kSanitized ? 0.6 : 0.66) * double(events))
+      << "too much is left out";
+  EXPECT_LT(refused, int64_t(count) / 10);
   EXPECT_GT(replays, int64_t(count)) << "the sequences replay too little";
 }
 

@@ -287,18 +287,19 @@ TEST(CudaReplay, TheMnistStep) {
     // Where cuBLASLt's epilogues are measured faster they take the places of own kernels, one for
     // one; it has none for ReLU's gradient by y.
     recorder.set({.gemm_ns = 1000});
-    set_choice_rule(ChoiceRule::measured);
-    for (const auto& [rules, nodes, library] :
-        {std::tuple("all,-weight_grad_update,-row_chain", 10u, 6), {"all", 3u, 1}}) {
-      Step fused(training.function(), training.step_options(rules));
-      for (int call = 0; call < 2; ++call) fused(batch);
-      const std::vector<std::string> names = recorder.graphs().back().names();
-      EXPECT_EQ(names.size(), nodes) << rules;
-      EXPECT_EQ(std::count(names.begin(), names.end(), "cublaslt_gemm"), library) << rules;
-      test::expect_facts(explain(*fused.captured(), RuleSet(rules)),
-          {" linear_act: cuBLASLt, measured 1 us, own kernel 2\n"});
+    {
+      const ScopedChoiceRule rule(ChoiceRule::measured);
+      for (const auto& [rules, nodes, library] :
+          {std::tuple("all,-weight_grad_update,-row_chain", 10u, 6), {"all", 3u, 1}}) {
+        Step fused(training.function(), training.step_options(rules));
+        for (int call = 0; call < 2; ++call) fused(batch);
+        const std::vector<std::string> names = recorder.graphs().back().names();
+        EXPECT_EQ(names.size(), nodes) << rules;
+        EXPECT_EQ(std::count(names.begin(), names.end(), "cublaslt_gemm"), library) << rules;
+        test::expect_facts(explain(*fused.captured(), RuleSet(rules)),
+            {" linear_act: cuBLASLt, measured 1 us, own kernel 2\n"});
+      }
     }
-    set_choice_rule(ChoiceRule::model);
     Step step(training.function(), training.step_options("none"));
     const size_t before = recorder.graphs().size();
     for (int call = 0; call < 2; ++call)
@@ -373,12 +374,13 @@ TEST(CudaReplay, WhoMakesAProductIsToldOfNoOtherOp) {
   options.measure = false;
   Step step([](const Tensors& in) { return Tensors{matmul(exp(in[0]), in[0])}; }, options);
   for (int call = 0; call < 3; ++call) {
-    set_choice_rule(ChoiceRule::measured);
-    cuda::GraphBuilder builder(0, false);
-    builder.begin(cuda::Pass::rehearsal);
-    matmul(a, a);
-    builder.end();
-    set_choice_rule(ChoiceRule::model);
+    {
+      const ScopedChoiceRule rule(ChoiceRule::measured);
+      cuda::GraphBuilder builder(0, false);
+      builder.begin(cuda::Pass::rehearsal);
+      matmul(a, a);
+      builder.end();
+    }
     step({a});
   }
   const std::string text = explain(*step.captured(), options.rules);

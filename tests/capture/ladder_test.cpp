@@ -219,7 +219,7 @@ TEST(Ladder, ABatchThatIsDrawnInTheStep) {
 
 // The kernels of a replay in TF32, of which no other product is left.
 std::vector<std::string> kernels_in_tf32(const std::vector<int64_t>& sizes) {
-  set_allow_tf32(true);
+  const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
   const TrainOptions options{.sizes = sizes, .device = kSimt};
   Training training(options);
   Step step(training.function(), training.step_options("all"));
@@ -227,7 +227,6 @@ std::vector<std::string> kernels_in_tf32(const std::vector<int64_t>& sizes) {
   for (int i = 0; i < 2; ++i) step(batch);
   const LaunchLog log;
   step(batch);
-  set_allow_tf32(false);
   std::vector<std::string> names;
   for (const LaunchShape& launch : log.launches()) {
     names.emplace_back(launch.kernel);

@@ -17,12 +17,6 @@
 namespace sinter {
 namespace {
 
-// Sets threads for one test.
-struct Restore {
-  int threads = num_threads();
-  ~Restore() { set_num_threads(threads); }
-};
-
 struct Way {
   const char* name;
   bool (*run)(const Gemm& desc, const void* a, const void* b, const void* bias,
@@ -42,6 +36,11 @@ const Way kWays[] = {
     {"onednn itself",
         [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
           return d.k > 0 && d.in != DType::f64 && detail::gemm_onednn(d, a, b, bias, c);
+        }},
+    {"oneDNN's sgemm",
+        [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
+          return !bias && d.k > 0 && d.in == DType::f32 &&
+                 detail::gemm_onednn(d, a, b, bias, c, {0, 0, 0});
         }},
     {"own kernels",
         [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
@@ -161,8 +160,7 @@ TEST(CpuGemm, Bf16ToF32) { check_all<bf16, float>(); }
 
 // Large enough that gemm() itself goes to the library, on more threads than one.
 TEST(CpuGemm, LargerThanTheOwnKernelsTake) {
-  const Restore restore;
-  set_num_threads(3);
+  const test::Scoped threads(num_threads, set_num_threads, 3);
   for (int trans = 0; trans < 4; ++trans) {
     const Gemm d = make(131, 257, 77, trans & 1, trans & 2);
     EXPECT_FALSE(detail::gemm_small_fits(d));
@@ -246,7 +244,7 @@ TEST(CpuGemm, NanAndInfPropagate) {
 }
 
 TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
-  const Restore restore;
+  const test::Scoped restored(num_threads, set_num_threads, num_threads());
   for (const bool trans_b : {false, true}) {
     const Gemm d = make(61, 203, 301, false, trans_b);
     const auto a = random_values<float>(61 * 301, 1), b = random_values<float>(203 * 301, 2);
@@ -265,7 +263,7 @@ TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
 // is another plan.
 TEST(CpuGemm, OneDnnCacheServesThreadsAndForgets) {
   if (!has_onednn()) GTEST_SKIP() << "built without oneDNN";
-  const Restore restore;
+  const test::Scoped restored(num_threads, set_num_threads, num_threads());
   const auto ones = std::vector<float>(400 * 20, 1.0f);
   const auto sum_of = [&](int64_t k) {
     std::vector<float> c(20 * 20);
@@ -285,8 +283,7 @@ TEST(CpuGemm, OneDnnCacheServesThreadsAndForgets) {
 }
 
 TEST(CpuGemm, InsideParallelForEachProductIsSerial) {
-  const Restore restore;
-  set_num_threads(2);
+  const test::Scoped two(num_threads, set_num_threads, 2);
   const auto ones = std::vector<float>(200 * 200, 1.0f);
   std::vector<std::vector<float>> c(4, std::vector<float>(200 * 200));
   parallel_for(4, 1, [&](int64_t begin, int64_t end) {

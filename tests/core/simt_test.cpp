@@ -411,8 +411,7 @@ SINTER_KERNEL both_fail(Out<float> y, int late) {
 }
 
 TEST_F(SimtTest, OfSeveralFailuresTheFirstBlocksIsThrown) {
-  const int threads = num_threads();
-  set_num_threads(2);
+  const test::Scoped threads(num_threads, set_num_threads, 2);
   Buffer<float> y(1);
   for (const int late : {0, 1}) {
     begun[0] = begun[1] = false;
@@ -421,7 +420,6 @@ TEST_F(SimtTest, OfSeveralFailuresTheFirstBlocksIsThrown) {
         "simt: both_fail, block (0, 0, 0), thread 0: write out of bounds: element -1 of 1; allowed "
         "0..0");
   }
-  set_num_threads(threads);
 }
 
 // ---- Kernels, right and wrong

@@ -4,6 +4,7 @@
 
 #include "core/parallel.h"
 #include "tests/data/data_test_util.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -19,15 +20,13 @@ struct Digits {
 // The bytes are part of the interface: runs are compared across machines, compilers and thread
 // counts.
 TEST(Digits, GoldenBytesAtAnyThreadCount) {
-  const int before = num_threads();
   for (const int threads : {1, 8}) {
-    set_num_threads(threads);
+    const test::Scoped scoped(num_threads, set_num_threads, threads);
     const Digits digits(kDataSeed, 0, 1000);
     EXPECT_EQ(test::crc32(digits.images), 0xccdc221du) << threads << " threads";
     EXPECT_EQ(std::vector(digits.labels.begin(), digits.labels.begin() + 12),
         (std::vector<int32_t>{8, 0, 9, 5, 7, 9, 3, 0, 6, 0, 9, 5}));
   }
-  set_num_threads(before);
 }
 
 TEST(Digits, ItemsAreDrawnAlone) {

@@ -323,7 +323,7 @@ TEST(Comparison, RowsThatDoNotSayWhyWithFigures) {
 
 // A step that takes long with several threads and no time with one, as beside a busy core.
 TEST(Threads, ThatAreSlowerThanOneAreDistrusted) {
-  const int before = num_threads();
+  const test::Scoped before(num_threads, set_num_threads, num_threads());
   const auto step = [] {
     for (const Timer timer; num_threads() > 1 && timer.us() < 300;) {}
   };
@@ -334,7 +334,6 @@ TEST(Threads, ThatAreSlowerThanOneAreDistrusted) {
   EXPECT_EQ(why_distrusted([] {}, 1e-6), "");
   set_num_threads(1);
   EXPECT_EQ(why_distrusted(step, 300), "") << "fewer than one there are not";
-  set_num_threads(before);
 }
 
 TEST(Comparison, WhatOneThreadDoesThreeTimesFasterHasNoFactor) {

@@ -208,6 +208,20 @@ TEST(Layers, BatchNormTrainsByTheBatchAndEvaluatesByItsStatistics) {
   test::expect_error(Error::Kind::usage, {"num_features is 0"}, [] { BatchNorm2d(0); });
 }
 
+// By hand: of 1 and 3 the mean is 2 and the variance 1, over n - 1 it is 2.
+TEST(Layers, NormsHaveTheirOwnNumbers) {
+  const Tensor x = Tensor::from({1, 3}, {1, 2}), column = Tensor::from({1, 3}, {2, 1});
+  EXPECT_EQ(LayerNorm(2, 3)(x).to_vector<float>(), (std::vector<float>{-0.5, 0.5}));
+  BatchNorm2d norm(1, 3, 0.25);
+  EXPECT_EQ(norm(column).to_vector<float>(), (std::vector<float>{-0.5, 0.5}));
+  const NamedTensors state = norm.state_dict();
+  EXPECT_EQ(state[2].tensor.item(), 0.5);
+  EXPECT_EQ(state[3].tensor.item(), 0.75 + 0.25 * 2);
+  norm.eval();
+  const double r = 1 / std::sqrt(1.25 + 3);
+  EXPECT_TRUE(test::close(norm(column), {0.5 * r, 2.5 * r}, {.of_each = 1e-6}));
+}
+
 TEST(Layers, BatchNormConvertsWithItsStatistics) {
   BatchNorm2d norm(3);
   for (const DType dtype : {DType::f64, DType::bf16}) {

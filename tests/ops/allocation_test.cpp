@@ -6,6 +6,7 @@
 #include "ops/ops.h"
 #include "tests/counting_new.h"
 #include "tests/ops/samples/samples.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -55,8 +56,7 @@ TEST(OpAllocations, AResultIsTheTensorOfItsShapeRule) {
 
 TEST(OpAllocations, KernelsThatHaveRunAskForNoMemory) {
   if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
-  const int threads = num_threads();
-  set_num_threads(1);
+  const test::Scoped threads(num_threads, set_num_threads, 1);
   over_samples(all_ops(), false, [](const OpDef& op, const Sample& sample) {
     if (op.view || !op.cpu) return;
     Tensors out = op.results(sample.in, sample.attrs);
@@ -72,7 +72,6 @@ TEST(OpAllocations, KernelsThatHaveRunAskForNoMemory) {
     EXPECT_EQ(news_of([&] { launch_op(call); }), 0);
     EXPECT_EQ(allocator(kCpu).stats().requests, requests);
   });
-  set_num_threads(threads);
 }
 
 }  // namespace

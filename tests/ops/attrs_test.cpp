@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/ops.h"
+#include "ops/pointwise/pointwise.h"
+
 namespace sinter {
 namespace {
 
@@ -51,6 +54,34 @@ TEST(Attrs, DifferByTypeAndByEveryField) {
   EXPECT_FALSE(Attrs(ListedFields{}) == Attrs(ListedFields{.count = 2}));
   EXPECT_FALSE(Attrs(ListedFields{}) == Attrs(ListedFields{.scale = 1}));
   EXPECT_FALSE(Attrs(ListedFields{}) == Attrs(ListedFields{.flag = true}));
+}
+
+// The numbers that programs rely on without naming them, those of PyTorch: by value.
+TEST(Attrs, DefaultsAreThosePromised) {
+  EXPECT_EQ(BatchNormAttrs{}.momentum, 0.1);
+  EXPECT_EQ(BatchNormAttrs{}.eps, 1e-5);
+  EXPECT_EQ(LayerNormAttrs{}.eps, 1e-5);
+  EXPECT_EQ(NllAttrs{}.label_smoothing, 0);
+  EXPECT_EQ(DropoutAttrs{}.p, 0.5);
+  EXPECT_EQ(pointwise::LeakyRelu{}.slope, 0.01);
+  EXPECT_EQ(pointwise::Elu{}.alpha, 1);
+  const UpdateAttrs update;
+  EXPECT_EQ(update.momentum, 0);
+  EXPECT_EQ(update.weight_decay, 0);
+  EXPECT_FALSE(update.nesterov || update.decoupled);
+  EXPECT_EQ(update.beta1, 0.9);
+  EXPECT_EQ(update.beta2, 0.999);
+  EXPECT_EQ(update.alpha, 0.99);
+  EXPECT_EQ(update.eps, 1e-8);
+  // And those of the functions themselves.
+  const Tensor x = Tensor::from<double>({1, 3}, {1, 2}), ones = Tensor::ones({2}, DType::f64),
+               zeros = Tensor::zeros({2}, DType::f64);
+  EXPECT_EQ(layer_norm(x, ones, zeros).to_vector<double>(),
+      layer_norm(x, ones, zeros, 1e-5).to_vector<double>());
+  EXPECT_EQ(batch_norm2d_eval(x, ones, zeros, zeros, ones).to_vector<double>(),
+      batch_norm2d_eval(x, ones, zeros, zeros, ones, 1e-5).to_vector<double>());
+  EXPECT_EQ(leaky_relu(neg(x)).to_vector<double>(), leaky_relu(neg(x), 0.01).to_vector<double>());
+  EXPECT_EQ(elu(neg(x)).to_vector<double>(), elu(neg(x), 1).to_vector<double>());
 }
 
 }  // namespace

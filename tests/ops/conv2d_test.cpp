@@ -10,6 +10,7 @@
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 namespace {
@@ -197,7 +198,6 @@ TEST(Conv2d, StridedImages) {
 }
 
 TEST(Conv2d, TheNumberOfThreadsDoesNotShow) {
-  const int before = num_threads();
   const auto bits = [] {
     Tensor x = cast(sample_tensor({37, 3, 12, 12}, 1), DType::f32).set_requires_grad(true),
            weight = cast(sample_tensor({8, 3, 5, 5}, 2), DType::f32).set_requires_grad(true),
@@ -211,11 +211,10 @@ TEST(Conv2d, TheNumberOfThreadsDoesNotShow) {
     }
     return all;
   };
-  set_num_threads(1);
+  const test::Scoped threads(num_threads, set_num_threads, 1);
   const auto one = bits();
   set_num_threads(3);
   const auto three = bits();
-  set_num_threads(before);
   EXPECT_TRUE(one == three);
 }
 
@@ -236,9 +235,10 @@ void check_exact_values(Device device) {
   const LaunchLog log;
   for (const DType type : {DType::f32, DType::f64, DType::bf16})
     EXPECT_EQ(all_of(device, type), all_of(kCpu, type)) << name_of(type);
-  set_allow_tf32(true);
-  EXPECT_EQ(all_of(device, DType::f32), all_of(kCpu, DType::f32)) << "TF32";
-  set_allow_tf32(false);
+  {
+    const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
+    EXPECT_EQ(all_of(device, DType::f32), all_of(kCpu, DType::f32)) << "TF32";
+  }
   if (device != kSimt) return;  // cuDNN's may be
   const auto launches = log.launches();
   const auto in_shares = [](const LaunchShape& launch) { return launch.grid.z > 1; };

@@ -159,9 +159,10 @@ TEST(CudnnConv, OnePlanPerQuestion) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(call.ask());
   EXPECT_EQ(recorder.count("cudnnGetConvolutionForwardAlgorithm_v7"), 1);
   EXPECT_TRUE(biased.ask());
-  set_allow_tf32(true);
-  EXPECT_TRUE(call.ask());
-  set_allow_tf32(false);
+  {
+    const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
+    EXPECT_TRUE(call.ask());
+  }
   EXPECT_EQ(recorder.count("cudnnGetConvolutionForwardAlgorithm_v7"), 3);
   EXPECT_EQ(test::library_launches(log), 5);
 }
@@ -213,9 +214,10 @@ TEST(CudnnConv, PrecisionIsAsAsked) {
   EXPECT_LT(std::ranges::find(calls, "cudnnSetConvolutionMathType"),
       std::ranges::find(calls, "cudnnGetConvolutionForwardAlgorithm_v7"))
       << "what it proposes depends on it";
-  set_allow_tf32(true);
-  EXPECT_TRUE(call.ask());
-  set_allow_tf32(false);
+  {
+    const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
+    EXPECT_TRUE(call.ask());
+  }
   EXPECT_EQ(recorder.convolutions().back().algorithm, 1);
   EXPECT_EQ(recorder.convolutions().back().math, CUDNN_TENSOR_OP_MATH);
 }
@@ -243,9 +245,10 @@ TEST(CudnnConv, InAGraph) {
 
 TEST(CudnnConv, TheOwnKernelServesWhereTheLibraryDoesNot) {
   FakeToolkit recorder;
-  set_choice_rule(ChoiceRule::own);
-  EXPECT_FALSE(forward_call().ask());
-  set_choice_rule(ChoiceRule::model);
+  {
+    const ScopedChoiceRule rule(ChoiceRule::own);
+    EXPECT_FALSE(forward_call().ask());
+  }
   EXPECT_EQ(recorder.count("cudnnCreate"), 0);
 
   recorder.fail("cudnnCreate", 1, CUDNN_STATUS_NOT_INITIALIZED);
@@ -282,9 +285,10 @@ TEST(CudnnConv, TheFastestWinsWhereItIsMeasured) {
       for (int i = 0; i < 2; ++i) fill_bytes(call.out[0].raw(), test::kCuda, 0, 4);
     };
     EXPECT_TRUE(call.ask(own));
-    set_choice_rule(ChoiceRule::measured);
-    EXPECT_EQ(call.ask(own), kernels == 1);
-    set_choice_rule(ChoiceRule::model);
+    {
+      const ScopedChoiceRule rule(ChoiceRule::measured);
+      EXPECT_EQ(call.ask(own), kernels == 1);
+    }
     EXPECT_EQ(call.ask(own), kernels == 1) << "what was measured stays";
   }
 }

@@ -378,7 +378,7 @@ using CudnnProductGpu = test::GpuTest;
 // a sum of kIn products, each of 0.2^2 / 3 as a rule, moves by about 2^-9 of that times sqrt(kIn),
 // 8e-4, and six times as much where it moves most; what is behind it is no steeper than 1.13.
 TEST_F(CudnnProductGpu, GiveWhatTheOwnKernelsGive) {
-  set_allow_tf32(true);
+  const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Case& c : cases()) {
       SCOPED_TRACE(cat(name_of(dtype), " ", c.what));
@@ -398,7 +398,6 @@ TEST_F(CudnnProductGpu, GiveWhatTheOwnKernelsGive) {
             {.of_each = dtype == DType::bf16 ? 0x1p-7 : 0, .absolute = 5e-3}));
     }
   }
-  set_allow_tf32(false);
 }
 
 #endif

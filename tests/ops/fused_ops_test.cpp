@@ -115,10 +115,7 @@ TEST(FusedOps, AgreeWithTheirReferences) {
 TEST(FusedOpsSimt, AgreeWithTheirReferencesOnTheEmulator) { agree_with_their_references(kSimt); }
 
 TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
-  const struct Tf32 {
-    Tf32() { set_allow_tf32(true); }
-    ~Tf32() { set_allow_tf32(false); }
-  } allowed;
+  const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
   const OpDef* const ops[] = {&kLinearActOp, &kInputGradActOp, &kWeightBiasGradOp,
       &kWeightGradUpdateOp, &kRowChainOp, &kMergeLinearOp, &kConvActOp, &kConvActPoolOp,
       &kConvNormActOp, &kConvActBackwardOp, &kConvActPoolBackwardOp};
@@ -158,7 +155,7 @@ TEST(FusedOpsSimt, ABlockTakesRowsAfterRowsThroughAChain) {
 // Own kernels do; of gemm() oneDNN's AVX2 kernels cut a sum in as many parts as suit the threads
 // (core/device/cpu_gemm.h), so what calls it repeats for one number of them.
 TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
-  const int before = num_threads();
+  const test::Scoped before(num_threads, set_num_threads, num_threads());
   over_samples(fused_ops(), false, [](const OpDef& op, const Sample& sample) {
     if (!op.cpu) return;
     const bool by_library = has_onednn() && (&op == &kLinearActOp || &op == &kInputGradActOp ||
@@ -176,7 +173,6 @@ TEST(FusedOps, RepeatToTheBitForAnyNumberOfThreads) {
     EXPECT_EQ(one, run(3));
     EXPECT_EQ(one, run(3));
   });
-  set_num_threads(before);
 }
 
 TEST(FusedOps, ALimitIsThatOfTheDevice) {

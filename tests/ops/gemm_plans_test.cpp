@@ -150,9 +150,10 @@ TEST(GemmPlans, OnePlanPerQuestion) {
   EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 2)
       << "beyond 16 bytes it is the same: the arena of a replay lies on 64, eager blocks on 256";
   EXPECT_TRUE(ask(g, a.at, b.at, b.at, c.at));
-  set_allow_tf32(true);
-  EXPECT_TRUE(ask(g, a.at, b.at, nullptr, c.at));
-  set_allow_tf32(false);
+  {
+    const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
+    EXPECT_TRUE(ask(g, a.at, b.at, nullptr, c.at));
+  }
   EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 4);
   EXPECT_EQ(log.launches().size(), 7u);
 }
@@ -173,7 +174,7 @@ TEST(GemmPlans, AnOwnProductAsksTheCardNoMoreThanItNeeds) {
 // One that fails when it is run is none: the next is taken, or the caller's own kernel.
 TEST(GemmPlans, AProposalThatFailsIsLeftOut) {
   for (const auto choice : {ChoiceRule::model, ChoiceRule::measured}) {
-    set_choice_rule(choice);
+    const ScopedChoiceRule rule(choice);
     for (const int broken : {1, 3}) {
       cuda::FakeToolkit recorder;
       recorder.set({.broken = broken});
@@ -186,7 +187,6 @@ TEST(GemmPlans, AProposalThatFailsIsLeftOut) {
           broken < 3);
     }
   }
-  set_choice_rule(ChoiceRule::model);
 }
 
 TEST(GemmPlans, NothingProposed) {

@@ -13,6 +13,7 @@
 #include "core/device/simt.h"
 #include "ops/product/gemm_library.h"
 #include "tests/ops/device_samples.h"
+#include "tests/test_util.h"
 
 namespace sinter {
 
@@ -99,9 +100,10 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
   KernelNames ran;
   simt::set_schedule({.multiprocessors = 1});  // large tiles, too, where there are some
   for_each_sample(false, [&](const OpDef& op, const Sample& sample, const std::string&) {
-    set_allow_tf32(true);
-    run_sample(ran, op, sample, DType::f32);
-    set_allow_tf32(false);
+    {
+      const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
+      run_sample(ran, op, sample, DType::f32);
+    }
     for (const DType dtype :
         {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
       run_sample(ran, op, sample, dtype);

@@ -122,14 +122,12 @@ TEST(SumRows, ErrorStaysWithinTheSquareRootOfTheRows) {
 
 TEST(SumRows, TheSameForAnyNumberOfThreads) {
   const Tensor x = cast(sample_tensor({700, 900}, 1), DType::f32);
-  const int before = num_threads();
-  set_num_threads(1);
+  const test::Scoped threads(num_threads, set_num_threads, 1);
   const auto one = sum_rows(x).to_vector<float>();
   const auto norm = squared_norm(x).item();
   set_num_threads(3);
   EXPECT_EQ(sum_rows(x).to_vector<float>(), one);
   EXPECT_EQ(squared_norm(x).item(), norm);
-  set_num_threads(before);
 }
 
 }  // namespace

@@ -36,6 +36,29 @@ TEST(Stats, IntervalHoldsTheMedianAndRepeats) {
   EXPECT_EQ(a.high, b.high);
 }
 
+// 95 % of the intervals hold the median of what the samples are drawn from: here of 15 each from a
+// skew distribution, e^normal, of median 1. The median of 15 draws anew is the 4th sample or below
+// with 2.5 %, so that the interval begins at the 4th or the 5th: those hold the median with 96.5
+// and with 88 %, and 370 to 376 of 400 were seen with six seeds. With 5 % at each end it is 88 %.
+TEST(Stats, NineteenIntervalsOfTwentyHoldTheMedian) {
+  std::mt19937_64 engine(7);
+  std::lognormal_distribution<double> draw;
+  int inside = 0, above = 0, below = 0;
+  constexpr int kDraws = 400;
+  for (int i = 0; i < kDraws; ++i) {
+    std::vector<double> x(15);
+    for (double& v : x) v = draw(engine);
+    const Estimate e = median_interval(x);
+    above += e.low > 1;
+    below += e.high < 1;
+    inside += e.low <= 1 && 1 <= e.high;
+  }
+  EXPECT_GE(inside, 0.92 * kDraws);
+  EXPECT_LE(inside, 0.98 * kDraws);
+  EXPECT_GT(above, 0) << "both ends";
+  EXPECT_GT(below, 0);
+}
+
 // t of 2, 10 and 30 samples: 12.7062, 2.26216, 2.04523, as tables have it.
 TEST(Stats, MeansHaveStudentsInterval) {
   for (const auto& [n, t] : {std::pair{2, 12.7062}, {10, 2.26216}, {30, 2.04523}}) {

@@ -13,83 +13,17 @@
 
 #include "ops/image/fast/conv2d_lanes.h"
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
-#define SINTER_AMX 1
-#include <sys/syscall.h>
-#include <unistd.h>
+#ifdef SINTER_AMX_TILES  // a test has tiles of plain loops
+#include SINTER_AMX_TILES
+#elif defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#include "ops/image/fast/amx_tiles.h"
+#endif
 
+#ifdef SINTER_AMX
 namespace sinter::conv::amx {
 
-// Linux lets a process use these registers once it has asked for them.
-inline bool available() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  return granted;
-}
 // Of less than four channels most of a tile of 16 would be empty.
 inline bool gradient_pays(const Correlation& g) { return g.c >= 4; }
-
-// A row of a tile, 64 bytes: 16 floats, or 16 pairs of bf16.
-inline constexpr int64_t kRow = 16;
-
-// While it lives, this thread has tiles 0..3 for C, of m rows, 4 for A, of m rows and k pairs, and
-// 5..7 for B, of k rows. What was packed before is in memory by then.
-class Tiles {
- public:
-  Tiles(int64_t m, int64_t k) {
-    struct Config {
-      uint8_t palette = 1, unused[15] = {};
-      uint16_t bytes[16] = {};
-      uint8_t rows[16] = {};
-    } config;
-    for (int t = 0; t < 8; ++t) {
-      config.bytes[t] = static_cast<uint16_t>(t == 4 ? 4 * k : 64);
-      config.rows[t] = static_cast<uint8_t>(t <= 4 ? m : k);
-    }
-    asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
-  }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
-
-// Four tiles of C from, and to, memory; `stride` counts floats between rows.
-inline void load_sums(const float* const (&from)[4], int64_t stride) {
-  _tile_loadd(0, from[0], stride * 4);
-  _tile_loadd(1, from[1], stride * 4);
-  _tile_loadd(2, from[2], stride * 4);
-  _tile_loadd(3, from[3], stride * 4);
-}
-inline void store_sums(float* const (&to)[4], int64_t stride) {
-  _tile_stored(0, to[0], stride * 4);
-  _tile_stored(1, to[1], stride * 4);
-  _tile_stored(2, to[2], stride * 4);
-  _tile_stored(3, to[3], stride * 4);
-}
-// C of each of the four += A B, where B is at b + offset[i].
-inline void multiply(const bf16* a, int64_t stride, const bf16* b, const int64_t (&offset)[4]) {
-  _tile_loadd(4, a, stride * 2);
-  _tile_loadd(5, b + offset[0], 64);
-  _tile_dpbf16ps(0, 4, 5);
-  _tile_loadd(6, b + offset[1], 64);
-  _tile_dpbf16ps(1, 4, 6);
-  _tile_loadd(7, b + offset[2], 64);
-  _tile_dpbf16ps(2, 4, 7);
-  _tile_loadd(5, b + offset[3], 64);
-  _tile_dpbf16ps(3, 4, 5);
-}
-
-// Vectors of floats that are bf16 values, as bf16: a's, then b's.
-inline Lanes<float> pack(Lanes<float> a, Lanes<float> b) {
-  return Lanes<float>(_mm512_cvtne2ps_pbh(__m512(b), __m512(a)));
-}
-// And as pairs of each lane's two.
-inline Lanes<float> pack_pairs(Lanes<float> a, Lanes<float> b) {
-  const __m512i low = _mm512_maskz_srli_epi32(kAllLanes, _mm512_castps_si512(__m512(a)), 16);
-  const __m512i high = _mm512_and_si512(
-      _mm512_castps_si512(__m512(b)), _mm512_set1_epi32(static_cast<int>(0xffff0000)));
-  return Lanes<float>(_mm512_castsi512_ps(_mm512_or_si512(low, high)));
-}
 
 // Output channels in tiles of as many rows each.
 struct ChannelTiles {
@@ -157,10 +91,10 @@ class Product {
     for (int64_t i = 0; i < plane; i += kRow) {
       for (int64_t c = 0; c < g_.c; c += 2, to += 2 * kRow) {
         const float* from = x + c * plane + i;
-        const Lanes<float> a = load_lanes(from);
-        Lanes<float> b{};
-        if (c + 1 < g_.c) b = load_lanes(from + plane);
-        const Lanes<float> both = pack_pairs(a, b);
+        const Row a = load_row(from);
+        Row b{};
+        if (c + 1 < g_.c) b = load_row(from + plane);
+        const Row both = pack_pairs(a, b);
         std::memcpy(static_cast<void*>(to), &both, sizeof both);
       }
     }
@@ -239,7 +173,7 @@ class GradientProduct {
     for (int64_t c0 = 0; c0 < g_.c; c0 += kRow) {
       for (int64_t row = 0; row < rows; ++row) {
         for (int64_t q = 0; q < even_above(columns); q += 2, to += 32 * kRow) {
-          Lanes<float> v[kRow] = {};
+          Row v[kRow] = {};
           for (int64_t c = c0; c < std::min(c0 + kRow, g_.c); ++c)
             v[c - c0] = pack_two(x + (c * rows + row) * columns * kRow, q, columns);
           turn(v);
@@ -252,16 +186,16 @@ class GradientProduct {
   void pack_dy(const float* dy, int64_t rows, bf16* to) const {
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t q = 0; q < g_.q; q += 2, to += 2 * kRow) {
-        const Lanes<float> two = pack_two(dy + row * g_.q * kRow, q, g_.q);
+        const Row two = pack_two(dy + row * g_.q * kRow, q, g_.q);
         std::memcpy(static_cast<void*>(to), &two, sizeof two);
       }
     }
   }
   // Columns q and q + 1 of a row, zeros beyond it.
-  static Lanes<float> pack_two(const float* row, int64_t q, int64_t columns) {
-    Lanes<float> a{}, b{};
-    if (q < columns) a = load_lanes(row + q * kRow);
-    if (q + 1 < columns) b = load_lanes(row + (q + 1) * kRow);
+  static Row pack_two(const float* row, int64_t q, int64_t columns) {
+    Row a{}, b{};
+    if (q < columns) a = load_row(row + q * kRow);
+    if (q + 1 < columns) b = load_row(row + (q + 1) * kRow);
     return pack(a, b);
   }
 

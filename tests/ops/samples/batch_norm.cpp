@@ -22,6 +22,7 @@ std::vector<Sample> batch_norm_samples() {
            Shape{35, 2, 1, 1}, Shape{2, 1, 3, 7}, Shape{0, 2, 3, 3}})
     all.push_back(batch_norm_sample(shape));
   all.push_back(batch_norm_sample({3, 2, 2, 2}, {.momentum = 1, .eps = 0.5}));
+  all.push_back(batch_norm_sample({4, 3, 5, 2}, {.momentum = 0.3, .eps = 0.25}));
   Sample turned = batch_norm_sample({2, 3, 4, 4});
   turned.in[0] = transpose(turned.in[0]);
   turned.what = "transposed";

@@ -34,6 +34,7 @@ std::vector<Sample> softmax_xent_samples() {
       make(sample_tensor({17, 77}, 1), 0.1, true, "smoothed"),
       make(sample_tensor({0, 10}, 1), 0, true, "empty batch"),
       make(sample_tensor({17, 10}, 1), 0, false, "loss only"),
+      make(sample_tensor({9, 6}, 6), 0.3, false, "loss only, smoothed"),
       make(sample_tensor({16, 1}, 1), 0, true, "one class"), make(extreme, 0, true, "extreme rows"),
       per_row, counts, no_gradient};
 }

@@ -1,0 +1,319 @@
+// What rows of softmax and its kin, of losses, norms, means and argmax give, by plain loops over
+// numbers of 64 bits of mantissa: written from the formulas, and no line of ops/ in them. The f64
+// results of these ops that tests hold kernels to are the ops' own: a formula that is wrong alike
+// in all types shows here alone.
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "ops/fused/fused.h"
+#include "ops/ops.h"
+
+namespace sinter::plain {
+
+using Real = long double;
+using List = std::vector<Real>;
+using Lists = std::vector<List>;
+
+inline List list_of(const Tensor& t) {
+  const std::vector<double> values = t.to_vector<double>();
+  return {values.begin(), values.end()};
+}
+
+// x as a matrix [outer][n][inner] along dim; f(row, at) for each row, whose element c is
+// list[at(c)].
+template <class F> void for_rows(const Shape& shape, int64_t dim, const F& f) {
+  const int d = int(dim < 0 ? dim + shape.rank() : dim);
+  int64_t inner = 1, outer = 1;
+  for (int i = 0; i < shape.rank(); ++i) (i < d ? outer : inner) *= i == d ? 1 : shape[i];
+  for (int64_t row = 0; row < outer * inner; ++row) {
+    f(size_t(row),
+        [=](int64_t c) { return size_t((row / inner * shape[d] + c) * inner + row % inner); });
+  }
+}
+// The same for the elements of a channel of x[N, C, ..].
+template <class F> void for_channels(const Shape& shape, const F& f) {
+  int64_t plane = 1;
+  for (int i = 2; i < shape.rank(); ++i) plane *= shape[i];
+  for (int64_t c = 0; c < shape[1]; ++c) {
+    f(size_t(c), [=](int64_t i) { return size_t((i / plane * shape[1] + c) * plane + i % plane); });
+  }
+}
+template <class Term> Real sum_over(int64_t n, const Term& term) {
+  Real sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += term(i);
+  return sum;
+}
+
+inline Lists of_softmax(const Tensor& in, bool log) {
+  const List x = list_of(in);
+  List y(x.size());
+  const int64_t n = in.size(-1);
+  for_rows(in.shape(), -1, [&](size_t, const auto& at) {
+    Real most = -INFINITY;
+    for (int64_t c = 0; c < n; ++c) most = std::max(most, x[at(c)]);
+    const Real sum = sum_over(n, [&](int64_t c) { return std::exp(x[at(c)] - most); });
+    for (int64_t c = 0; c < n; ++c) {
+      const Real d = x[at(c)] - most;
+      y[at(c)] = log ? d - std::log(sum) : std::exp(d) / sum;
+    }
+  });
+  return {y};
+}
+// By the matrix of derivatives: dy_j/dx_i = y_j ([i = j] - y_i), of the logarithm [i = j] - e^y_i.
+inline Lists of_softmax_backward(const Tensors& in, bool log) {
+  const List dy = list_of(in[0]), y = list_of(in[1]);
+  List dx(y.size());
+  const int64_t n = in[1].size(-1);
+  for_rows(in[1].shape(), -1, [&](size_t, const auto& at) {
+    for (int64_t i = 0; i < n; ++i) {
+      dx[at(i)] = sum_over(n, [&](int64_t j) {
+        const Real p = log ? std::exp(y[at(i)]) : y[at(i)];
+        return dy[at(j)] * (log ? 1 : y[at(j)]) * ((i == j ? 1 : 0) - p);
+      });
+    }
+  });
+  return {dx};
+}
+
+// The target of class c: 1 - s at the label, and s / C at every class.
+inline Real target(int64_t c, Real label, double s, int64_t classes) {
+  return (Real(c) == label ? 1 - Real(s) : 0) + Real(s) / Real(classes);
+}
+inline Lists of_nll(const Tensors& in, double s) {
+  const List x = list_of(in[0]), label = list_of(in[1]);
+  const int64_t n = in[0].size(1);
+  List loss(label.size());
+  for_rows(in[0].shape(), 1, [&](size_t r, const auto& at) {
+    loss[r] = -sum_over(n, [&](int64_t c) { return target(c, label[r], s, n) * x[at(c)]; });
+  });
+  return {loss};
+}
+inline Lists of_nll_backward(const Tensors& in, double s, int64_t n) {
+  const List g = list_of(in[0]), label = list_of(in[1]);
+  List dx;
+  for (size_t r = 0; r < label.size(); ++r)
+    for (int64_t c = 0; c < n; ++c) dx.push_back(-g[r] * target(c, label[r], s, n));
+  return {dx};
+}
+// Of logits; the gradient where there is one of the loss.
+inline Lists of_cross_entropy(const Tensors& in, double s) {
+  const List p = of_softmax(in[0], false)[0], logp = of_softmax(in[0], true)[0],
+             label = list_of(in[1]), dloss = in.size() > 2 ? list_of(in[2]) : List();
+  const int64_t n = in[0].size(1);
+  List loss(label.size()), dz(p.size());
+  for_rows(in[0].shape(), 1, [&](size_t r, const auto& at) {
+    loss[r] = 0;
+    for (int64_t c = 0; c < n; ++c) {
+      const Real t = target(c, label[r], s, n);
+      if (t != 0) loss[r] -= t * logp[at(c)];
+      if (!dloss.empty()) dz[at(c)] = (p[at(c)] - t) * dloss[r];
+    }
+    if (std::isnan(p[at(0)])) loss[r] = NAN;  // a NaN or an infinity elsewhere in the row
+  });
+  return in.size() > 2 ? Lists{loss, dz} : Lists{loss};
+}
+
+inline Lists of_mse(const Tensor& x, const Tensor& target, const Tensor& dloss) {
+  const List a = list_of(x), b = list_of(target);
+  const int64_t rows = x.size(0), n = rows ? x.numel() / rows : 0;
+  const List g = dloss.defined() ? list_of(dloss) : List(size_t(rows));
+  List loss, dx;
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto d = [&](int64_t c) { return a[size_t(r * n + c)] - b[size_t(r * n + c)]; };
+    loss.push_back(sum_over(n, [&](int64_t c) { return d(c) * d(c); }) / Real(n));
+    for (int64_t c = 0; c < n; ++c) dx.push_back(g[size_t(r)] * 2 * d(c) / Real(n));
+  }
+  return {dloss.defined() ? dx : loss};
+}
+
+// The mean, the sum of squared deviations, and 1 / sqrt(squares / n + eps).
+struct Moments {
+  Real mean, squares, rstd;
+};
+template <class At> Moments moments(const List& x, int64_t n, const At& at, double eps) {
+  if (n == 0) return {0, 0, 1 / std::sqrt(Real(eps))};
+  const Real mean = sum_over(n, [&](int64_t i) { return x[at(i)]; }) / Real(n);
+  const Real squares = sum_over(n, [&](int64_t i) { return std::pow(x[at(i)] - mean, 2); });
+  return {mean, squares, 1 / std::sqrt(squares / Real(n) + Real(eps))};
+}
+
+inline Lists of_layer_norm(const Tensors& in, double eps) {
+  const List x = list_of(in[0]), weight = list_of(in[1]), bias = list_of(in[2]);
+  const int64_t n = in[0].size(-1);
+  List y(x.size()), mean, rstd;
+  for_rows(in[0].shape(), -1, [&](size_t, const auto& at) {
+    const Moments m = moments(x, n, at, eps);
+    for (int64_t c = 0; c < n; ++c)
+      y[at(c)] = (x[at(c)] - m.mean) * m.rstd * weight[size_t(c)] + bias[size_t(c)];
+    mean.push_back(m.mean);
+    rstd.push_back(m.rstd);
+  });
+  return {y, mean, rstd};
+}
+// Of n = (x - mean) rstd and y = n weight + bias, where mean and rstd are functions of x:
+// dx_i = rstd (g_i - mean(g) - n_i mean(g n)), g = dy weight. `n` values at(i) of a row or channel.
+template <class At, class G>
+void norm_backward(
+    const List& x, int64_t n, const At& at, Real mean, Real rstd, const G& g, List& dx) {
+  const auto normal = [&](int64_t i) { return (x[at(i)] - mean) * rstd; };
+  const Real mean_g = sum_over(n, g) / Real(n);
+  const Real mean_gn = sum_over(n, [&](int64_t i) { return g(i) * normal(i); }) / Real(n);
+  for (int64_t i = 0; i < n; ++i) dx[at(i)] = rstd * (g(i) - mean_g - normal(i) * mean_gn);
+}
+inline Lists of_layer_norm_backward(const Tensors& in) {
+  const List dy = list_of(in[0]), x = list_of(in[1]), weight = list_of(in[2]),
+             mean = list_of(in[3]), rstd = list_of(in[4]);
+  List dx(x.size());
+  for_rows(in[1].shape(), -1, [&](size_t r, const auto& at) {
+    norm_backward(
+        x, in[1].size(-1), at, mean[r], rstd[r],
+        [&](int64_t c) { return dy[at(c)] * weight[size_t(c)]; }, dx);
+  });
+  return {dx};
+}
+inline Lists of_layer_norm_weight_grad(const Tensors& in) {
+  const List dy = list_of(in[0]), x = list_of(in[1]), mean = list_of(in[2]), rstd = list_of(in[3]);
+  const auto n = size_t(in[1].size(-1));
+  List dweight(n);
+  for (size_t i = 0; i < x.size(); ++i)
+    dweight[i % n] += dy[i] * (x[i] - mean[i / n]) * rstd[i / n];
+  return {dweight};
+}
+
+// The results, then the running statistics.
+inline Lists of_batch_norm(const Tensors& in, const BatchNormAttrs& a) {
+  const List x = list_of(in[0]), weight = list_of(in[1]), bias = list_of(in[2]);
+  List y(x.size()), mean, rstd, running_mean = list_of(in[3]), running_var = list_of(in[4]);
+  const int64_t n = in[0].numel() / in[0].size(1);
+  for_channels(in[0].shape(), [&](size_t c, const auto& at) {
+    const Moments m = moments(x, n, at, a.eps);
+    for (int64_t i = 0; i < n; ++i) y[at(i)] = (x[at(i)] - m.mean) * m.rstd * weight[c] + bias[c];
+    mean.push_back(m.mean);
+    rstd.push_back(m.rstd);
+    if (n == 0) return;
+    const Real share = Real(a.momentum);
+    running_mean[c] = (1 - share) * running_mean[c] + share * m.mean;
+    running_var[c] = (1 - share) * running_var[c] + share * m.squares / Real(n - 1);
+  });
+  return {y, mean, rstd, running_mean, running_var};
+}
+inline Lists of_batch_norm_eval(const Tensors& in, double eps) {
+  const List x = list_of(in[0]), weight = list_of(in[1]), bias = list_of(in[2]),
+             mean = list_of(in[3]), var = list_of(in[4]);
+  List y(x.size());
+  for_channels(in[0].shape(), [&](size_t c, const auto& at) {
+    for (int64_t i = 0; i < in[0].numel() / in[0].size(1); ++i)
+      y[at(i)] = (x[at(i)] - mean[c]) / std::sqrt(var[c] + Real(eps)) * weight[c] + bias[c];
+  });
+  return {y};
+}
+inline Lists of_batch_norm_weight_grad(const Tensors& in) {
+  const List dy = list_of(in[0]), x = list_of(in[1]), mean = list_of(in[2]), rstd = list_of(in[3]);
+  List dweight(mean.size()), dbias(mean.size());
+  for_channels(in[1].shape(), [&](size_t c, const auto& at) {
+    for (int64_t i = 0; i < in[1].numel() / in[1].size(1); ++i) {
+      dweight[c] += dy[at(i)] * (x[at(i)] - mean[c]) * rstd[c];
+      dbias[c] += dy[at(i)];
+    }
+  });
+  return {dweight, dbias};
+}
+// dx = rstd weight (dy - dbias / n - (x - mean) rstd dweight / n): both sums are operands.
+inline Lists of_batch_norm_backward(const Tensors& in) {
+  const List dy = list_of(in[0]), x = list_of(in[1]), weight = list_of(in[2]),
+             mean = list_of(in[3]), rstd = list_of(in[4]), dweight = list_of(in[5]),
+             dbias = list_of(in[6]);
+  List dx(x.size());
+  const int64_t n = in[1].numel() / in[1].size(1);
+  for_channels(in[1].shape(), [&](size_t c, const auto& at) {
+    for (int64_t i = 0; i < n; ++i) {
+      const Real normal = (x[at(i)] - mean[c]) * rstd[c];
+      dx[at(i)] = rstd[c] * weight[c] * (dy[at(i)] - (dbias[c] + normal * dweight[c]) / Real(n));
+    }
+  });
+  return {dx};
+}
+
+inline Lists of_argmax(const Tensor& in, int64_t dim) {
+  const List x = list_of(in);
+  List index;
+  for_rows(in.shape(), dim, [&](size_t, const auto& at) {
+    int64_t best = 0;
+    for (int64_t c = 1; c < in.size(int(dim)); ++c) best = x[at(c)] > x[at(best)] ? c : best;
+    index.push_back(Real(best));
+  });
+  return {index};
+}
+inline Lists of_sum(const Tensor& in, const ReduceAttrs& a, bool mean) {
+  const List x = list_of(in);
+  const auto reduced = [&](int d) {
+    const auto is_d = [&](int64_t dim) { return dim == d || dim + in.rank() == d; };
+    return a.dims.rank() == 0 || std::any_of(a.dims.begin(), a.dims.end(), is_d);
+  };
+  int64_t kept = 1, terms = 1;
+  for (int d = 0; d < in.rank(); ++d) (reduced(d) ? terms : kept) *= in.size(d);
+  List y(static_cast<size_t>(kept));
+  for (size_t i = 0; i < x.size(); ++i) {
+    size_t to = 0, rest = i, step = 1;  // the place without the reduced dims
+    for (int d = in.rank() - 1; d >= 0; --d) {
+      const auto n = size_t(in.size(d));
+      if (!reduced(d)) {
+        to += rest % n * step;
+        step *= n;
+      }
+      rest /= n;
+    }
+    y[to] += x[i] / (mean ? Real(terms) : 1);
+  }
+  return {y};
+}
+
+// By the op: of the operands, of any type and strides on the CPU, and the attributes its results,
+// then the floating operands that it changes.
+inline const auto& all() {
+  using F = std::function<Lists(const Tensors&, const Attrs&)>;
+  static const std::map<const OpDef*, F> loops{
+      {&kSoftmaxOp, [](auto& t, auto&) { return of_softmax(t[0], false); }},
+      {&kLogSoftmaxOp, [](auto& t, auto&) { return of_softmax(t[0], true); }},
+      {&kSoftmaxBackwardOp, [](auto& t, auto&) { return of_softmax_backward(t, false); }},
+      {&kLogSoftmaxBackwardOp, [](auto& t, auto&) { return of_softmax_backward(t, true); }},
+      {&kNllOp,
+          [](auto& t, auto& a) { return of_nll(t, a.template as<NllAttrs>().label_smoothing); }},
+      {&kNllBackwardOp,
+          [](auto& t, auto& a) {
+            const auto& attrs = a.template as<NllBackwardAttrs>();
+            return of_nll_backward(t, attrs.label_smoothing, attrs.classes);
+          }},
+      {&kSoftmaxXentOp,
+          [](auto& t, auto& a) {
+            return of_cross_entropy(t, a.template as<SoftmaxXentAttrs>().label_smoothing);
+          }},
+      {&kMseOp, [](auto& t, auto&) { return of_mse(t[0], t[1], {}); }},
+      {&kMseBackwardOp, [](auto& t, auto&) { return of_mse(t[1], t[2], t[0]); }},
+      {&kLayerNormOp,
+          [](auto& t, auto& a) { return of_layer_norm(t, a.template as<LayerNormAttrs>().eps); }},
+      {&kLayerNormBackwardOp, [](auto& t, auto&) { return of_layer_norm_backward(t); }},
+      {&kLayerNormWeightGradOp, [](auto& t, auto&) { return of_layer_norm_weight_grad(t); }},
+      {&kBatchNorm2dOp,
+          [](auto& t, auto& a) { return of_batch_norm(t, a.template as<BatchNormAttrs>()); }},
+      {&kBatchNorm2dEvalOp,
+          [](auto& t, auto& a) {
+            return of_batch_norm_eval(t, a.template as<BatchNormAttrs>().eps);
+          }},
+      {&kBatchNorm2dWeightGradOp, [](auto& t, auto&) { return of_batch_norm_weight_grad(t); }},
+      {&kBatchNorm2dBackwardOp, [](auto& t, auto&) { return of_batch_norm_backward(t); }},
+      {&kArgmaxOp, [](auto& t, auto& a) { return of_argmax(t[0], a.template as<DimAttrs>().dim); }},
+      {&kSumOp, [](auto& t, auto& a) { return of_sum(t[0], a.template as<ReduceAttrs>(), false); }},
+      {&kMeanOp, [](auto& t, auto& a) { return of_sum(t[0], a.template as<ReduceAttrs>(), true); }},
+  };
+  return loops;
+}
+inline bool has(const OpDef& op) { return all().contains(&op); }
+// Nothing for an op that has no loops here.
+inline Lists results(const OpDef& op, const Tensors& in, const Attrs& attrs) {
+  return has(op) ? all().at(&op)(in, attrs) : Lists{};
+}
+
+}  // namespace sinter::plain
