@@ -19,4 +19,11 @@ expect 1 77 build.layers 'check_format: skipped: clang-format-16 is not installe
 expect 77 77 core.ParallelGpu.Sums 'cuda: not in this build'
 expect 1 77 core.Parallel.Sums 'cuda: not in this build'
 expect 1 77 data.Png.Reads 'png: not in this build'
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export SINTER_CASES=$folder
+expect 77 77 build.format 'check_format: skipped: clang-format-16 is not installed'
+expect 1 77 build.layers 'check_format: skipped: clang-format-16 is not installed'
+[[ $(cat "$folder"/*) == 'skipped build.format 0 no clang-format' ]] ||
+  { echo "not the one skip: $(cat "$folder"/*)"; exit 1; }
 echo "skips: all planted skips reported"

@@ -42,9 +42,19 @@ int count_factors(const std::string& text) {
   return int(std::distance(std::sregex_iterator(text.begin(), text.end(), factor), {}));
 }
 
-// The JSON of a comparison, the text file and the page that the same run wrote.
-void check_comparison(const Json& json, const std::string& text, const Json& page) {
-  EXPECT_EQ(check_factors(text), count_factors(text)) << text;
+// On a busy machine a run may have no factor to look at; then another has. `factors` runs a program
+// and returns how many there were.
+template <class F> void expect_factors(F&& factors) {
+  int found = 0;
+  for (int run = 0; run < 6 && found == 0; ++run) found = factors();
+  EXPECT_GT(found, 0) << "six runs without a factor: nothing was compared";
+}
+
+// The JSON of a comparison, the text file and the page that the same run wrote. Returns how many
+// factors there are.
+int check_comparison(const Json& json, const std::string& text, const Json& page) {
+  const int factors = check_factors(text);
+  EXPECT_EQ(factors, count_factors(text)) << text;
   const std::string times = printed(json["eager_us"]) + " -> " + printed(json["fused_us"]) + " us";
   expect_facts(text, {"\nstep " + times});
   EXPECT_EQ(page["headline"].get<std::string>().find(times), 0u) << page["headline"];
@@ -55,7 +65,7 @@ void check_comparison(const Json& json, const std::string& text, const Json& pag
   }
 
   double eager = 0, fused = 0;
-  ASSERT_EQ(json["table"].size(), page["rows"].size());
+  EXPECT_EQ(json["table"].size(), page["rows"].size());
   for (size_t i = 0; i < json["table"].size(); ++i) {
     const Json &row = json["table"][i], &drawn = page["rows"][i];
     const Json &a = row["self_us"][0], &b = row["self_us"][1];
@@ -69,6 +79,7 @@ void check_comparison(const Json& json, const std::string& text, const Json& pag
     fused += b.get<double>();
   }
   expect_facts(text, {profiler::time_text(eager) + " -> " + profiler::time_text(fused) + "  "});
+  return factors;
 }
 
 TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
@@ -80,24 +91,33 @@ TEST(Figures, AFactorIsTheQuotientOfTheTimesBesideIt) {
   Program program;
   for (const auto& [name, words] : programs) {
     program.name = name;
-    const Result r = program.run(0, words + few);
-    const Json page = Json::parse(data_of(text_of(program.folder() / "c.html")));
-    check_comparison(Json::parse(r.out), text_of(program.folder() / "c.txt"), page["comparison"]);
+    expect_factors([&] {
+      const Result r = program.run(0, words + few);
+      const Json page = Json::parse(data_of(text_of(program.folder() / "c.html")));
+      return check_comparison(
+          Json::parse(r.out), text_of(program.folder() / "c.txt"), page["comparison"]);
+    });
   }
 }
 
 TEST(Figures, ARowOfBenchIsTheQuotientOfItsTimes) {
-  const Result r = Program().run(0,
-      {"bench", "--device", "cpu", "--threads", "1", "--batch", "1,8", "--hidden", "8", "--json"});
-  const Json rows = Json::parse(r.out)["rows"];
-  ASSERT_EQ(rows.size(), 2U);
-  for (const Json& row : rows) {
-    if (row["ratio"]["value"].is_null()) continue;
-    EXPECT_EQ(row["ratio"]["value"].get<double>(),
-        row["self_us"][0].get<double>() / row["self_us"][1].get<double>());
-    const std::string shown = row["shown"];
-    EXPECT_TRUE(!shown.ends_with(']') || has(r.err, ": " + shown + ", 1 thread")) << shown << r.err;
-  }
+  expect_factors([] {
+    const Result r = Program().run(0, {"bench", "--device", "cpu", "--threads", "1", "--batch",
+                                          "1,8", "--hidden", "8", "--json"});
+    const Json rows = Json::parse(r.out)["rows"];
+    EXPECT_EQ(rows.size(), 2U);
+    int factors = 0;
+    for (const Json& row : rows) {
+      if (row["ratio"]["value"].is_null()) continue;
+      ++factors;
+      EXPECT_EQ(row["ratio"]["value"].get<double>(),
+          row["self_us"][0].get<double>() / row["self_us"][1].get<double>());
+      const std::string shown = row["shown"];
+      EXPECT_TRUE(!shown.ends_with(']') || has(r.err, ": " + shown + ", 1 thread"))
+          << shown << r.err;
+    }
+    return factors;
+  });
 }
 
 // The cells of a line of the table, by the titles above it: columns are apart by two spaces, and

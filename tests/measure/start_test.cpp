@@ -8,6 +8,7 @@
 
 #if SINTER_HAS_CUDA
 #include "core/device/cuda_libraries.h"
+#include "measure/timer.h"
 #include "tests/cuda_recorder.h"
 #include "tests/test_util.h"
 #endif
@@ -36,14 +37,21 @@ TEST(StartTimeline, SpansOfAThreadFollowEachOtherFromTheProgramsBegin) {
 }
 
 #if SINTER_HAS_CUDA
+// Waits for so many spans, for ten seconds at most: one that never comes is a failure.
+void wait_for_spans(const StartTimeline& start, size_t spans) {
+  const Timer timer;
+  while (start.spans().size() < spans && timer.seconds() < 10) std::this_thread::yield();
+  ASSERT_GE(start.spans().size(), spans) << start.text();
+}
+
 TEST(StartTimeline, LibrariesAreOpenedWhileDataIsLoaded) {
   cuda::FakeToolkit recorder;
   {
     StartTimeline start;
     start.open_beside({Device::Type::cuda, 0}, true);
-    while (start.spans().size() < 2) std::this_thread::yield();  // data that takes as long
+    ASSERT_NO_FATAL_FAILURE(wait_for_spans(start, 2));  // data that takes as long
     start.done("data");
-    while (start.spans().size() < 5) std::this_thread::yield();
+    ASSERT_NO_FATAL_FAILURE(wait_for_spans(start, 5));
     std::vector<std::string> beside;
     double last_ms = 0;
     for (const auto& [what, begin_ms, end_ms, is_beside] : start.spans()) {
@@ -80,7 +88,7 @@ TEST(StartTimeline, WhatCannotBeOpenedIsLeftToWhoNeedsIt) {
   recorder.set({.driver = 0});
   StartTimeline start;
   start.open_beside({Device::Type::cuda, 0}, true);
-  while (start.spans().size() < 4) std::this_thread::yield();
+  ASSERT_NO_FATAL_FAILURE(wait_for_spans(start, 4));
   EXPECT_EQ(recorder.count("cublasLtCreate"), 0);
 }
 #endif

@@ -394,10 +394,11 @@ TEST(DeviceParitySimt, BadInputsAreRefusedInTheSameWords) {
   });
 }
 
-// Results to the bit, whatever runs first.
+// Results to the bit, whatever runs first. A run is repeated by SINTER_TEST_SEED.
 TEST(DeviceParitySimt, NoOrderOfThreadsShows) {
-  const uint64_t fresh = std::random_device()();
-  std::cout << "fresh seed " << fresh << "\n";
+  const char* const given = std::getenv("SINTER_TEST_SEED");
+  const uint64_t fresh = given ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  std::cout << "SINTER_TEST_SEED=" << fresh << " repeats this run\n";
   using Order = simt::Schedule::Order;
   for_each_sample(false, [&](const OpDef& op, const Sample& sample, const std::string& what) {
     const Tensors in = with_dtype(op, sample.in, DType::f32);
