@@ -6,8 +6,9 @@
 //   ./in_one_file            # --wrong: with a derivative that is wrong
 //
 // Read it from the top. Each part says where the real one is, and what that has
-// more. The names are the same there, so that you find them again.
-// clang-format off: these lines are as wide as a page.
+// more. The names are the same there, so that you find them again. Lines are as
+// wide as a page is:
+// clang-format off
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -193,7 +194,7 @@ const OpDef kAdamUpdate{"adam_update", nullptr,
   [](Operands in, int r, int c) {
     double g = in[1](r, c), &m = in[2](r, c), &v = in[3](r, c);
     double &left_m = in[4](0, 0), &left_v = in[4](0, 1);
-    if (r == 0 && c == 0) left_m *= 0.9, left_v *= 0.999;
+    if (r == 0 && c == 0) { left_m *= 0.9; left_v *= 0.999; }
     m += 0.1 * (g - m);
     v += 0.001 * (g * g - v);
     const double root = std::sqrt(v / (1 - left_v)) + 1e-8;

@@ -9,6 +9,7 @@
 
 #include "core/atomic_file.h"
 #include "core/cache.h"
+#include "core/classic.h"
 #include "core/json.h"
 #include "core/parallel.h"
 #include "measure/timer.h"
@@ -90,7 +91,7 @@ Tried choose_threads(const std::string& work,
   const std::string key = cat(kStem, "/1 ", profiler::roofs_key(kCpu), ", ", work),
                     file = cache_file(kStem, key);
   Choice kept;
-  std::ifstream in(file);
+  ClassicStream<std::ifstream> in(file);
   try {
     read_json(Json::parse(in, nullptr, false), kept, kStem);
   } catch (const Error&) {  // none, or an earlier build's

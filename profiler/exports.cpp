@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 
 #include <zlib.h>
 
 #include "core/atomic_file.h"
+#include "core/classic.h"
 #include "core/json.h"
 #include "profiler/kernel_name.h"
 #include "profiler/trace.h"
@@ -169,7 +169,7 @@ void check_writable(
       cat(what, ": no such folder: ", escaped(folder.string()), "; wanted for ", escaped(file)));
   SINTER_CHECK(access(folder.c_str(), W_OK) == 0, checkpoint,
       cat("checkpoint: cannot write: ", escaped(file), "; the folder is ", escaped(folder.string()),
-          ", ", std::strerror(errno)));
+          ", ", error_text(errno)));
   SINTER_CHECK(
       !fs::is_directory(file, error), usage, cat(what, ": a folder is there: ", escaped(file)));
   SINTER_CHECK(!fs::is_other(file, error), usage,

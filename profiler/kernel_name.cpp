@@ -317,7 +317,7 @@ std::string our_meaning(std::string_view text) {
 std::string our_part(std::string_view text) {
   if (const std::string meaning = our_meaning(text); !meaning.empty()) return meaning;
   if (text.find_first_not_of("-0123456789") == text.npos) return "a number it is compiled for";
-  return std::isupper(uint8_t(text[0])) ? "the part of that name, in ops/" : "";
+  return text[0] >= 'A' && text[0] <= 'Z' ? "the part of that name, in ops/" : "";
 }
 
 struct Rule {

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/classic.h"
 #include "core/stack.h"
 #include "distributed/mpi.h"
 #include "examples/cli/output.h"
@@ -95,11 +96,12 @@ int launched_rank() {
 }
 
 int64_t process_start(int pid) {
-  std::ifstream stat(cat("/proc/", pid, "/stat"));
+  ClassicStream<std::ifstream> stat(cat("/proc/", pid, "/stat"));
   std::string text, field;
   std::getline(stat, text);
   // "7 (any name) S 1 ..": the state is the third field, the start the 22nd.
-  std::istringstream fields(text.substr(std::min(text.rfind(") ") + 1, text.size())));
+  ClassicStream<std::istringstream> fields(
+      text.substr(std::min(text.rfind(") ") + 1, text.size())));
   int64_t start = 0;
   for (int i = 3; i <= 22 && fields >> field; ++i) {
     if (i == 3 && (field == "Z" || field == "X")) return 0;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "core/classic.h"
 #include "core/parallel.h"
 #include "core/tensor.h"
 #include "distributed/mpi.h"
@@ -46,7 +47,7 @@ Ranks::Ranks(double timeout_seconds) {
   const std::string own = cat(getpid(), " ", cli::process_start(getpid()), this_machine());
   for (const std::string& text : communicator_->gather(own)) {
     Peer& peer = peers_.emplace_back();
-    std::istringstream fields(text);
+    ClassicStream<std::istringstream> fields(text);
     fields >> peer.pid >> peer.start;
     std::getline(fields, peer.machine);
   }

@@ -30,11 +30,11 @@ constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", 
 // user's has.
 bool is_log(const std::string& file) {
   std::string line;
-  std::ifstream in(file);
+  ClassicStream<std::ifstream> in(file);
   return std::getline(in, line) && line.starts_with("{\"step\":");
 }
 bool is_config(const std::string& file) {
-  std::ifstream in(file);
+  ClassicStream<std::ifstream> in(file);
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("data-crc32 = ")) return true;
   }
