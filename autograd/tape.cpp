@@ -102,12 +102,13 @@ void Tape::check_in_place(const OpDef& op, Operands in) const {
   }
 }
 
-// Ops of ours that have no backward have none by nature: detach, comparisons, updates.
+// Where the result is a number, a gradient would end at the op without a word. detach() is there
+// for that.
 static void check_differentiable(const Call& call) {
   const auto wants = std::ranges::find_if(call.in, &Tensor::requires_grad);
   const auto is_number = [](const Tensor& t) { return is_float(t.dtype()); };
-  if (wants == call.in.end() || std::ranges::none_of(call.out, is_number)) return;
-  SINTER_CHECK(std::ranges::find(all_ops(), &call.op) != all_ops().end(), usage,
+  const bool ends = wants != call.in.end() && std::ranges::any_of(call.out, is_number);
+  SINTER_CHECK(!ends || &call.op == &kDetachOp, usage,
       cat(call.op.text(), ": an op without a backward takes a tensor that requires grad: ",
           wants->describe(), "; nothing that was before it would be trained"),
       "give its OpDef a .backward; where no gradient is wanted, give it detach(..), or call it "
@@ -123,8 +124,9 @@ void Tape::record(const Call& call) {
   for (size_t i = 0; i < call.in.size(); ++i) needs |= uint32_t(call.in[i].requires_grad()) << i;
   if (needs == 0) return;
   check_idle(name);
-  // A recorded step (on_gradient) knows ops by their numbers.
-  if (nodes_.size() >= look_at_ && !on_gradient) drop_unreachable();
+  const bool looks =
+      nodes_.size() >= look_at_ || (nodes_.size() > 2 * kept_ && last_result_dropped());
+  if (looks && !on_gradient) drop_unreachable();  // a recorded step knows ops by their numbers
   Node node{.op = &call.op,
       .attrs = call.attrs,
       .inputs = call.in.size(),
@@ -171,6 +173,12 @@ void Tape::check_idle(const char* what) const {
       "do it when backward() has returned, or inside NoGrad");
 }
 
+bool Tape::last_result_dropped() const {
+  const Node& node = nodes_.back();
+  const int64_t slot = node.out_marks()[0].slot;
+  return slot >= 0 && slots_[slot].value.use_count() <= long(node.op->saves_out & 1);
+}
+
 // Note [What nobody can differentiate any more]
 void Tape::drop_unreachable() {
   std::vector<long> own(slots_.size(), 0);  // handles of the tape's to what is in a slot
@@ -203,12 +211,14 @@ void Tape::drop_unreachable() {
     slots_[s] = {};
     free_slots_.push_back(int64_t(s));
   }
-  look_at_ = std::max(look_at_, 2 * nodes_.size());
+  kept_ = nodes_.size();
+  look_at_ = std::max(look_at_, 2 * kept_);
 }
 
 void Tape::clear() {
   cleared_ = true;
   nodes_.clear();
+  kept_ = 0;
   outside_ = 0;
   slots_.clear();
   free_slots_.clear();

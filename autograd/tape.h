@@ -9,11 +9,12 @@
 // generation.
 //
 // Note [What nobody can differentiate any more]
-//   A forward pass of which no backward() follows would stay on the tape for good. So when the tape
-//   has grown to twice what it last had to keep, it looks which results are still in use: those of
-//   which there are more handles than its own, and all that they were made from. The other ops go,
-//   and their slots are used again. A training loop whose steps fit does not look: the length at
-//   which it does stays when the tape is cleared.
+//   A forward pass of which no backward() follows would stay on the tape for good. So it looks
+//   which results are still in use: those of which there are more handles than its own, and all
+//   that they were made from. The other ops go, and their slots are used again. It looks when the
+//   result of its last op was dropped, as that of such a pass is, or it has grown to a length; each
+//   time to twice what it had to keep, so that looking costs each op about as much once. A training
+//   loop does neither: the length stays when the tape is cleared.
 #pragma once
 
 #include <deque>
@@ -83,6 +84,7 @@ class Tape final : public Recorder {
   static uint64_t next_generation();
   int64_t new_slot();
   int64_t slot_for_input(const Tensor& t, const char* op);
+  bool last_result_dropped() const;
   void drop_unreachable();
   static void check_known(const Tensor& leaf, const char* op);
   void check_usable(const Node& node) const;
@@ -92,8 +94,10 @@ class Tape final : public Recorder {
   void deliver(Slot& slot, Tensor gradient) const;
 
   std::vector<Node> nodes_;
-  size_t outside_ = 0;   // the first of nodes_ that are no part of the step that is being recorded
-  size_t look_at_ = 32;  // this many of nodes_, for Note [What nobody can differentiate any more]
+  size_t outside_ = 0;  // the first of nodes_ that are no part of the step that is being recorded
+  // Note [What nobody can differentiate any more]: of nodes_, those that the last look left, and
+  // how many there are at the next.
+  size_t kept_ = 0, look_at_ = 32;
   std::deque<Slot> slots_;
   std::vector<int64_t> free_slots_;
   std::unordered_map<const void*, int64_t>

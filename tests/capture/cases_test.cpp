@@ -194,24 +194,24 @@ const Updates kUpdates[] = {
 void check_updates(Device device, const std::string& optimizer, const char* rules) {
   for (const Updates& u : kUpdates) {
     const std::string what = cat(u.what, ", ", optimizer, ", rules ", rules, ", ", device.str());
-    const Two eager(optimizer, u.optimizers, device), captured(optimizer, u.optimizers, device);
+    const Two eager(optimizer, u.optimizers, kCpu), captured(optimizer, u.optimizers, device);
     StepOptions options = of_parameters(captured.parameters(), rules);
     options.measure = false;
     Step step([&](const Tensors& in) { return u.step(captured, in[0]); }, options);
-    for (uint64_t i = 0; i < 5; ++i) {
-      const Tensor x = data({6, 4}, 10 + i, device);
-      const Tensors wanted = u.step(eager, x), got = step({x});
+    for (uint64_t i = 0; i < 4; ++i) {
+      const Tensor x = data({6, 4}, 10 + i);
+      const Tensors wanted = u.step(eager, x), got = step({x.to(device)});
       for (size_t r = 0; r < wanted.size(); ++r)
-        EXPECT_TRUE(test::close(got[r].to(kCpu), wanted[r].to(kCpu), {.of_largest = 2e-5}))
+        EXPECT_TRUE(test::close(got[r].to(kCpu), wanted[r], {.of_largest = 2e-5}))
             << what << ", result " << r << ", call " << i;
     }
-    EXPECT_EQ(step.stats().replays, 3) << what;
+    EXPECT_EQ(step.stats().replays, 2) << what;
     for (size_t o = 0; o < u.optimizers; ++o) {
       EXPECT_EQ(captured.opt(o).steps(), eager.opt(o).steps()) << what;
       EXPECT_EQ(captured.opt(o).lr(), eager.opt(o).lr()) << what;
     }
     for (size_t p = 0; p < 5; ++p)
-      EXPECT_TRUE(test::close(captured[p].to(kCpu), eager[p].to(kCpu), {.of_largest = 2e-5}))
+      EXPECT_TRUE(test::close(captured[p].to(kCpu), eager[p], {.of_largest = 2e-5}))
           << what << ", " << eager.all[p].name;
     clear_tape();
   }
