@@ -25,14 +25,14 @@ std::vector<Sample> gather_batch_samples() {
   const auto drawn = [&](int64_t cursor, int64_t rows, const char* what) {
     Sample sample = make({9, 28, 28}, {3, 0, 8, 1, 5, 2}, true, what);
     sample.in.push_back(Tensor::from(std::vector<int64_t>{cursor}, {1}));
-    sample.attrs = GatherBatchAttrs{.mnist = true, .rows = rows, .stride = 4};
+    sample.attrs = GatherBatchAttrs{.mnist = true, .rows = rows, .stride = 2};
     return sample;
   };
   Sample long_batch = drawn(0, 7, "more rows than indices"),
          stray = make({9, 4}, {3, 0}, false, "rows without a cursor");
   stray.attrs = GatherBatchAttrs{.rows = 2};
   few.bad = type.bad = long_batch.bad = stray.bad = true;
-  return {drawn(0, 4, "from the start of an epoch"), drawn(2, 4, "its last rows"), long_batch,
+  return {drawn(0, 2, "from the start of an epoch"), drawn(4, 2, "its last rows"), long_batch,
       stray, make({9, 28, 28}, {3, 0, 3, 8}, false, "images, one twice"),
       make({9, 28, 28}, {3, 0, 7}, true, "normalised"), make({7, 5, 3}, {6, 2}, false, "odd size"),
       make({4, 6}, {}, true, "empty batch"), make({4, 0}, {2, 0, 3}, true, "no pixels"), few, type};
