@@ -198,11 +198,10 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
 // The words of a text that a reader may ask for: what is no number, flag, file, or plain English.
 std::set<std::string> asked_words(const std::string& output) {
   static const std::string english =
-      "a again all and apart are as at be best beyond built but by each faster for fusing has have "
-      "here i in is it its itself kept longer measured more no not of on once one only or other "
-      "out "
-      "over pays per programs rest small so takes than that the them they this to was were what "
-      "where why while with within";
+      "No a again all allowed and apart above are as at be best between beyond built but by each "
+      "faster for found fusing given half has have here i in is it its itself kept lie longer "
+      "measured more no not of on once one only or other out over pays per programs rest small so "
+      "takes than that the them they this to under was were what where why while with within";
   static const std::set<std::string_view> plain = [] {
     const std::vector<std::string_view> words = parts_of(english, " ");
     return std::set<std::string_view>(words.begin(), words.end());
@@ -224,8 +223,8 @@ std::set<std::string> asked_words(const std::string& output) {
 
 TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
   const Program program;
-  const Words train{"train", "--data", "synthetic", "--limit", "600", "--batch", "20", "--profile",
-      "--profile=json"};
+  const Words train{
+      "train", "--data", "synthetic", "--limit", "600", "--batch", "20", "--profile=table,json"};
   std::string output;
   for (const Words& command :
       {train + Words{"--out", "eager"}, train + Words{"--mode", "fused", "--out", "fused"},
@@ -290,8 +289,9 @@ TEST(Explain, TextIsAsWideAsTheTerminal) {
       for (size_t i = 1; i < lines.size(); ++i) {
         EXPECT_LE(lines[i].size(), widest) << text;
         // The first word of the next line would not have fitted.
-        if (i + 1 < lines.size())
+        if (i + 1 < lines.size()) {
           EXPECT_GT(lines[i].size() + 1 + lines[i + 1].find(' '), widest) << text;
+        }
       }
     }
   }

@@ -185,7 +185,7 @@ void spin_us(double us) {
 // No number that could be read as a factor: headline, rows, gain, JSON.
 void expect_no_factor(const Comparison& comparison, const Outcome& o) {
   EXPECT_FALSE(o.ratio.has_interval);
-  test::expect_facts(o.headline, {" us, machine busy: no factor, "});
+  test::expect_facts(o.headline, {"s, machine busy: no factor, "});
   for (const ComparedRow& row : o.table.rows) {
     EXPECT_FALSE(row.ratio().has_interval);
     EXPECT_EQ(row.ratio_text(), row.verdict);
