@@ -1,5 +1,6 @@
 // The cores that this process may use, and whether they have other work; and how long threads wait
 // by spinning (core/parallel.h).
+#include <dlfcn.h>
 #include <sched.h>
 #include <sys/auxv.h>
 #include <unistd.h>
@@ -40,9 +41,11 @@ int available_cores() {
   return std::min(by_affinity, detail::quota_cores(""));
 }
 
-void restart_with_short_spin([[maybe_unused]] char** argv) {
-#if SINTER_HAS_OPENMP
-  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
+void restart_with_short_spin(char** argv) {
+  // Where there is no libgomp, nobody spins.
+  if (!dlsym(RTLD_DEFAULT, "GOMP_parallel") || std::getenv("OMP_WAIT_POLICY") ||
+      std::getenv("GOMP_SPINCOUNT"))
+    return;
   // A program that the dynamic loader was asked to run, by its name on the command line, is not
   // what exe points to.
   if (getauxval(AT_BASE) == 0) return;
@@ -53,7 +56,6 @@ void restart_with_short_spin([[maybe_unused]] char** argv) {
     busy = detail::others_run("");
   }
   if (setenv("GOMP_SPINCOUNT", busy ? "300" : "12000", 1) == 0) execv("/proc/self/exe", argv);
-#endif
 }
 
 namespace detail {
