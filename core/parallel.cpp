@@ -1,12 +1,8 @@
 #include "core/parallel.h"
 
 #include <pthread.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -44,22 +40,6 @@ void set_num_threads(int n) {
   SINTER_CHECK(n >= 1 && n <= kMostThreads, usage,
       cat("threads: out of range: ", n, "; allowed 1..", kMostThreads));
   thread_setting() = n;
-}
-
-void restart_with_short_spin([[maybe_unused]] char** argv) {
-#if SINTER_HAS_OPENMP
-  if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
-  // A program that the dynamic loader was asked to run, by its name on the command line, is not
-  // what exe points to.
-  if (getauxval(AT_BASE) == 0) return;
-  // Looked at twice: what has just started this program may still run, and is not there to stay.
-  bool busy = detail::others_run("");
-  if (busy) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    busy = detail::others_run("");
-  }
-  if (setenv("GOMP_SPINCOUNT", busy ? "300" : "12000", 1) == 0) execv("/proc/self/exe", argv);
-#endif
 }
 
 namespace detail {

@@ -35,7 +35,7 @@ int available_cores();
 
 // Starts the program anew, as the same process, with a short spin (Note [Waiting threads]). Call it
 // first in main(). Does nothing where OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, so it happens once;
-// nothing without OpenMP; and where the program cannot be started again, this one goes on.
+// nothing without libgomp; and where the program cannot be started again, this one goes on.
 void restart_with_short_spin(char** argv);
 
 // Items for which a fork pays, where one item costs about `bytes` of memory traffic (or that many

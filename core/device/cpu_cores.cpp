@@ -1,11 +1,18 @@
-// The cores that this process may use, and whether they have other work (core/parallel.h).
+// The cores that this process may use, and whether they have other work; and how long threads wait
+// by spinning (core/parallel.h).
+#include <dlfcn.h>
 #include <sched.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <climits>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
+#include <thread>
 
 #include "core/classic.h"
 #include "core/parallel.h"
@@ -32,6 +39,23 @@ int available_cores() {
   const int by_affinity =
       sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
   return std::min(by_affinity, detail::quota_cores(""));
+}
+
+void restart_with_short_spin(char** argv) {
+  // Where there is no libgomp, nobody spins.
+  if (!dlsym(RTLD_DEFAULT, "GOMP_parallel") || std::getenv("OMP_WAIT_POLICY") ||
+      std::getenv("GOMP_SPINCOUNT"))
+    return;
+  // A program that the dynamic loader was asked to run, by its name on the command line, is not
+  // what exe points to.
+  if (getauxval(AT_BASE) == 0) return;
+  // Looked at twice: what has just started this program may still run, and is not there to stay.
+  bool busy = detail::others_run("");
+  if (busy) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    busy = detail::others_run("");
+  }
+  if (setenv("GOMP_SPINCOUNT", busy ? "300" : "12000", 1) == 0) execv("/proc/self/exe", argv);
 }
 
 namespace detail {

@@ -2,6 +2,8 @@
 // MPI: mpi_rank.cpp.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "capture/explain.h"
 #include "core/context.h"
 #include "distributed/thread_group.h"
@@ -253,6 +255,38 @@ TEST(DataParallel, WeightsThatDifferStopTheRunByName) {
     });
   });
   test::expect_facts(message, {"3.weight of rank 2 is not that of rank 0"});
+}
+
+// While the sums of the last layers are under way, and of the first not.
+TEST(DataParallel, ARankThatThrowsInBackwardEndsAllAndTheGroupTrainsAgain) {
+  ThreadGroup group(3, {.timeout = 30});
+  std::atomic<int> told{0};
+  const auto train = [&](bool throws) {
+    return test::message_of([&] {
+      group.run([&](Communicator& ranks) {
+        nn::Net net("flatten; linear 8; relu; linear 6; relu; linear 5", {1, 1, 12});
+        net.init_parameters(5);
+        DataParallel parallel(net, &ranks, {.bucket_bytes = 64});
+        if (throws && ranks.rank() == 1)
+          register_hook(net.parameters()[0],
+              [](const Tensor&) -> Tensor { throw Error(Error::Kind::data, "bad row"); });
+        const int64_t rows = parallel.begin_batch(9).size();
+        try {
+          parallel.backward(
+              cross_entropy(net(Tensor::ones({rows, 12})), sample_labels(rows, 5, 1)));
+        } catch (const Error& error) {
+          told += std::string(error.what()).ends_with("rank 1 of 3 failed: bad row");
+          throw;
+        }
+        parallel.check_equal();
+      });
+    });
+  };
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(train(true), "bad row");
+    EXPECT_EQ(train(false), "");
+  }
+  EXPECT_EQ(told, 2 * 5);
 }
 
 }  // namespace
