@@ -177,6 +177,7 @@ void Recording::record(const Call& call) {
   const Tape& tape = Tape::current();
   const bool taped = std::exchange(taken_, tape.taken()) != tape.taken();
   node_of_taped_.resize(tape.size(), -1);
+  if (taped) node_of_taped_.back() = -1;  // until it is a node
   if (&call.op == &kLowPrecisionOp) note_bf16_copy(call.in[0], call.in[0].autograd().bf16_copy);
   if (call.op.view) return;                                            // views are values
   if (&call.op == &kRenewCopyOp && !changed_here(call.in[0])) return;  // before the step, then

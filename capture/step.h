@@ -35,7 +35,7 @@
 //
 // Note [What a replay promises]
 //   A step gives what its function would give at this call, or refuses with an Error that says
-//   why. A test of tests/capture/promises_test.cpp stands for each sentence.
+//   why. A test of tests/capture/promises_test.cpp or cases_test.cpp stands for each sentence.
 //
 //   Calls. Per key, calls 1 and 2 run eagerly and are recorded; if both recordings agree, call 3
 //   replays, else the difference is the error.
