@@ -106,8 +106,7 @@ void Loop::show_progress() {
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
 void Loop::look_at_loss() {
-  run_.trainer->collect_state();
-  const StepState state = run_.trainer->state();
+  const StepState state = run_.trainer->collect_state();
   run_.check_finite(state);
   const double rows = double(state.loss_rows - at_.window_rows);
   const double window = (state.loss_sum - at_.window_loss) / rows,
@@ -129,7 +128,7 @@ void Loop::look_at_loss() {
 // Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run
 // that goes on.
 void Loop::end_epoch() {
-  const StepState state = run_.trainer->state();
+  const StepState state = run_.trainer->collect_state();
   EpochRow row{.step = at_.step,
       .number = at_.epoch + 1,
       .loss = state.loss_sum / double(state.loss_rows),
@@ -265,6 +264,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   Resumed out{.folder = fs::proximate(real.parent_path()).string(),
       .file = fs::proximate(real).string(),
       .checkpoint = nn::read_checkpoint(file),
+      .optimizer = {},
       .differences = {}};
   const nn::Checkpoint& checkpoint = out.checkpoint;
 
@@ -273,6 +273,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   const Flags saved = saved_flags(checkpoint.config, checkpoint.path, then);
   apply_saved_config(checkpoint.config, checkpoint.path, flags);
   resolve(flags, train);
+  out.optimizer = then.optimizer;
   for (const char* name : kFixed) {
     const std::string was = said_of(saved, name), now = said_of(flags, name);
     SINTER_CHECK(was == now, checkpoint,
