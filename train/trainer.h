@@ -129,7 +129,7 @@ class Trainer {
   }
   double fit(Batches& batches, const Callback& after = {});
   // Before the first step: throws shape where the last batch of an epoch has one row, and the model
-  // a batch normalization that cannot take it. fit() asks it, too.
+  // a batch normalization that cannot take it. fit() asks it, too, even if you mean to stop it.
   void check(const Batches& batches);
   // Call it in `after`: then fit() returns within the epoch, and the next fit() goes on from there.
   void stop() { stopped_ = true; }

@@ -244,6 +244,10 @@ Batch first_batch(StepFlags& step, Output& out) {
   data.to(device);
   const Batch batch = Batches(data.train, flags.batches(device)).next();
   out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
+  if (batch.labels.numel() < rows) {
+    out.note("note", "a batch of {} rows was asked for; the set has {}", grouped(rows),
+        grouped(batch.labels.numel()));
+  }
   note_emulator(device, out);
   const std::string threads = choose_threads(flags, batch);
   if (device == kCpu) out.note("threads", threads);

@@ -107,6 +107,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   out.note("note", "this build is made to find errors: times mean little");
 #endif
   trainer = make_trainer(flags, model, steps);
+  check_last_batch();
   at().data = data.name;
   at().data_crc = data.crc32;
   at().device = where;
@@ -168,6 +169,20 @@ void Run::note_sizes() {
         grouped(flags.data.val), grouped(val));
 }
 
+// Before anything is written, with the flag that cures it.
+void Run::check_last_batch() {
+  if (flags.run.overfit_batch) return;  // of the first one alone
+  try {
+    trainer->check(*batches);
+  } catch (const Error& error) {
+    const int64_t n = data.train.size();
+    int64_t size = flags.optimizer.batch + 1;
+    while (n % size == 1 && size <= n) ++size;
+    throw Error(Error::Kind::usage, error.message(),
+        cat("--batch-size ", size, " leaves no batch of one row, or --model without batchnorm"));
+  }
+}
+
 void Run::take_folder() {
   using Take = RunFolder::Take;
   if (ranks.first()) {
@@ -213,20 +228,20 @@ void Run::go_on() {
   };
   if (nn::to_json(nn::read_checkpoint(resumed->file).state) != nn::to_json(was))
     refuse("changed since it was read", "another process goes on with this run");
-  if (was.data_crc != now.data_crc) {
-    refuse("cannot resume with other data",
-        fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}", escaped(was.data), was.data_crc,
-            escaped(now.data), now.data_crc),
-        was.data == now.data
-            ? "the files have changed since; --init starts a new run from the weights"
-            : "without --data and SINTER_DATA the run looks where it found its data");
-  }
-  if (is_pair(resumed->place) != is_pair(data.place)) {
+  if (was.data_crc == now.data_crc && is_pair(resumed->place) != is_pair(data.place)) {
     refuse("cannot resume with another split of the data",
         cat("the run took it from ", escaped(resumed->place), ", here it is ", data.description),
         "without --data and SINTER_DATA the run looks where it found its data");
   }
-  trainer->resume(checkpoint, *batches);
+  try {
+    trainer->resume(checkpoint, *batches);
+  } catch (const Error& error) {
+    if (was.data_crc == now.data_crc) throw;
+    throw Error(error.kind(), error.message(),
+        was.data == now.data
+            ? "the files have changed since; --init starts a new run from the weights"
+            : "without --data and SINTER_DATA the run looks where it found its data");
+  }
   // What keeps the run from ending with the bits of an undisturbed one.
   std::vector<std::string> differences = resumed->differences;
   const auto compare = [&](const char* what, const auto& then, const auto& here) {
@@ -250,11 +265,25 @@ void Run::go_on() {
   if (here.step < steps && !lost_patience())
     here.ended = false;  // more steps than before, or more patience
   if (here.step > steps) here.ended = true;
+  if (!here.ended) note_rate();
   out.note("resume",
       here.ended ? fmt::format("{} is finished: {}; a larger --epochs or --steps goes on",
                        escaped(folder->name()), count_of(here.step, "step"))
                  : fmt::format("{} after step {} of {} (epoch {}, batch {})",
                        escaped(folder->name()), here.step, steps, here.epoch + 1, here.batch));
+}
+
+// A schedule over other steps, or another one, may go on elsewhere than the run left it.
+void Run::note_rate() const {
+  const OptimizerFlags& then = resumed->optimizer;
+  const nn::Schedule was = then.schedule_of(then.steps.value_or(then.epochs * per_epoch));
+  const int64_t step = at().step;
+  const double here = trainer->lr_of(step), there = nn::learning_rate(was, step);
+  if (step == 0 || std::abs(here - there) <= 0.01 * std::max(here, there)) return;
+  out.warning(fmt::format(
+      "the learning rate jumps: {:.2g} in step {}, {:.2g} in step {}, where the run that was saved "
+      "would have had {:.2g}",
+      nn::learning_rate(was, step - 1), step, here, step + 1, there));
 }
 
 std::string Run::position(int64_t step) const {

@@ -39,6 +39,7 @@ struct Resumed {
   std::string folder, file;  // relative to here where they lie below
   std::string place;         // of its data: Dataset::place
   nn::Checkpoint checkpoint;
+  OptimizerFlags optimizer;              // as they were
   std::vector<std::string> differences;  // "--lr was 0.001, now 0.01"
 };
 
@@ -102,6 +103,8 @@ struct Run {
   void note_preset();
   void note_model(nn::Module& model);
   void note_sizes();
+  void note_rate() const;
+  void check_last_batch();
   void check_ranks(const std::string& build) const;
   void go_on();
   void check_room() const;

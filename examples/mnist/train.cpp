@@ -107,8 +107,7 @@ void Loop::show_progress() {
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
 void Loop::look_at_loss() {
-  run_.trainer->collect_state();
-  const StepState state = run_.trainer->state();
+  const StepState state = run_.trainer->collect_state();
   run_.check_finite(state);
   const double rows = double(state.loss_rows - at_.window_rows);
   const double window = (state.loss_sum - at_.window_loss) / rows,
@@ -130,7 +129,7 @@ void Loop::look_at_loss() {
 // Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run
 // that goes on.
 void Loop::end_epoch() {
-  const StepState state = run_.trainer->state();
+  const StepState state = run_.trainer->collect_state();
   EpochRow row{.step = at_.step,
       .number = at_.epoch + 1,
       .loss = state.loss_sum / double(state.loss_rows),
@@ -269,6 +268,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
       .file = fs::proximate(real).string(),
       .place = {},
       .checkpoint = nn::read_checkpoint(file),
+      .optimizer = {},
       .differences = {}};
   const nn::Checkpoint& checkpoint = out.checkpoint;
 
@@ -278,6 +278,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   out.place = then.data.what;
   apply_saved_config(checkpoint.config, checkpoint.path, flags);
   resolve(flags, train);
+  out.optimizer = then.optimizer;
   for (const char* name : kFixed) {
     const std::string was = said_of(saved, name), now = said_of(flags, name);
     SINTER_CHECK(was == now, checkpoint,
