@@ -157,9 +157,10 @@ Tensor jump_of_sign(
   return jump;
 }
 
-// The bound of each floating result of a plain op whose results have the types `types`.
+// The bound of each floating result of a plain op whose results have the types `types`. A result
+// may be wider than its terms, as squared_norm's is; they are of the type `terms`.
 Tensors bounds_of_plain(const OpDef& op, Operands in, Operands out, const Attrs& attrs,
-    const std::vector<DType>& types) {
+    const std::vector<DType>& types, DType terms) {
   const double n = flops_of_element(op, in, out, attrs);
   const bool product = n > 1 && sum_kind_of(op) == SumKind::sum;
   Tensors bounds = magnitudes(op, in, out, attrs);
@@ -171,7 +172,8 @@ Tensors bounds_of_plain(const OpDef& op, Operands in, Operands out, const Attrs&
     if (!bounds[i].defined()) continue;
     // TF32 cuts each operand of a product to 11 bits.
     const double cut = product && allow_tf32() && types[i] == DType::f32 ? 2 * 0x1p-10 : 0;
-    const Tensor relative = scale(bounds[i], rounding_of_sum(n, types[i]) + cut),
+    const DType type = size_of(terms) < size_of(types[i]) ? terms : types[i];
+    const Tensor relative = scale(bounds[i], rounding_of_sum(n, type) + cut),
                  last = scale(abs(cast(out[i], DType::f64)), 2 * unit_of(types[i]));
     // Operands that are not finite leave no scale; partial results of finite ones may overflow.
     const double largest = largest_of(types[i]);
@@ -223,7 +225,7 @@ class Roundings : public Recorder {
     std::vector<DType> types;
     for (const Tensor& t : out) types.push_back(t.dtype() == DType::f64 ? type_ : t.dtype());
     const Tensors bounds =
-        run_ ? bounds_of_plain(call.op, in, out, call.attrs, types) : Tensors(out.size());
+        run_ ? bounds_of_plain(call.op, in, out, call.attrs, types, type_) : Tensors(out.size());
     // relu rounds nothing, and its backward reads on which side of 0 its result is.
     static const OpDef* const relu_op = find_op("relu");
     for (size_t i = 0; i < out.size(); ++i) {
@@ -424,7 +426,9 @@ std::vector<ExactResult> exact_results(const OpDef& op, Operands in, const Attrs
   if (op.reference) return results_of_reference(op, in, wide_attrs, types);
   const Tensors operands = in_f64(op, in), before = in_f64(op, in);
   const Tensors out = run_on(op, operands, wide_attrs);
-  const Tensors bounds = bounds_of_plain(op, before, out, wide_attrs, types);
+  const bool is_number = in[0].defined() && is_float(in[0].dtype());
+  const Tensors bounds =
+      bounds_of_plain(op, before, out, wide_attrs, types, is_number ? in[0].dtype() : DType::f64);
   std::vector<ExactResult> exact;
   for (size_t r = 0; r < out.size(); ++r) {
     exact.push_back(
