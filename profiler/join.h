@@ -66,7 +66,7 @@ struct ComparedRow {
   SINTER_FIELD_LIST(fused, eager, verdict,
       named("launches", written(std::array{eager_launches, fused_launches})),
       named("self_us", written(std::array{eager_time(), fused_time()})),
-      named("ratio", written(ratio())),
+      named("ratio", written(ratio().told())),
       named("bytes", written(std::array{eager_bytes, fused_bytes})), row, from,
       named("shown", written(ratio_text())))
 };

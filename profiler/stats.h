@@ -47,10 +47,12 @@ struct Estimate {
   bool holds_one() const;
   // As a ratio: is there a difference?
   bool is_shown() const { return has_interval && !is_noisy() && !holds_one(); }
+  // As a ratio that leaves the program: its value is NaN where the machine was too busy for one.
+  Estimate told() const { return {is_noisy() ? NAN : value, low, high, has_interval}; }
   // One of the three numbers; NaN, which JSON writes as null, without an interval.
   double known(double number) const { return has_interval ? number : NAN; }
-  SINTER_FIELD_LIST(named("value", written(known(is_noisy() ? NAN : value))),
-      named("low", written(known(low))), named("high", written(known(high))))
+  SINTER_FIELD_LIST(named("value", written(known(value))), named("low", written(known(low))),
+      named("high", written(known(high))))
 };
 
 // A time as it is printed, to four digits: 37.4137 -> 37.41. And its text: "37.41", "5.000".

@@ -164,7 +164,7 @@ void add_json(Json& object, const Comparison& comparison, const Outcome& outcome
   const capture::Rewriter& fused = comparison.captured().fused;
   object["eager_us"] = median(outcome.eager_us);
   object["fused_us"] = median(outcome.fused_us);
-  object["ratio"] = outcome.ratio;
+  object["ratio"] = outcome.ratio.told();
   object["distrusted"] = outcome.distrusted;
   object["layouts"] = outcome.layouts;
   object["launches"] = {{"eager", std::llround(outcome.eager.launches_per_step())},

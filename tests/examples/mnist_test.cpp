@@ -21,7 +21,7 @@ TEST(Mnist, TrainsAndSaysSo) {
   const Program program;
   const Result r = program.run(0, kQuick);
   EXPECT_EQ(r.out.find("test    "), 0u) << r.out;
-  expect_facts(r.out, {"confused most: ", "\ntime    ", "63 steps     run runs/"});
+  expect_facts(r.out, {"confused most: ", "\ntime    ", "63 steps, ", "     run runs/"});
   expect_facts(r.err,
       {"data    synthetic digits", "model   mlp 784-32-10 relu, 25,450 parameters",
           "device  cpu (auto", "epoch 1/1  loss ", "saved, best",

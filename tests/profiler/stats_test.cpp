@@ -164,10 +164,10 @@ TEST(Stats, ABusyMachineHasNoFactor) {
 
 // No number that could be read as a factor leaves as JSON either.
 TEST(Stats, ANoisyRatioHasNoValueInJson) {
-  EXPECT_EQ(
-      json_text(Json(Estimate{1.6, 0.6, 2.7, true})), R"({"value":null,"low":0.6,"high":2.7})");
-  EXPECT_EQ(
-      json_text(Json(Estimate{1.6, 1.5, 1.7, true})), R"({"value":1.6,"low":1.5,"high":1.7})");
+  EXPECT_EQ(json_text(Json(Estimate{1.6, 0.6, 2.7, true}.told())),
+      R"({"value":null,"low":0.6,"high":2.7})");
+  EXPECT_EQ(json_text(Json(Estimate{1.6, 1.5, 1.7, true}.told())),
+      R"({"value":1.6,"low":1.5,"high":1.7})");
 }
 
 TEST(Stats, StepsWhoseMiddleHalfIsWideAreUnsteady) {
