@@ -11,7 +11,6 @@
 #include "core/dtype.h"
 
 #define SINTER_AMX 1
-#pragma GCC diagnostic ignored "-Wpsabi"  // a vector of 64 bytes on a machine that has none
 
 namespace sinter::conv::amx {
 
