@@ -7,6 +7,7 @@
 #include "capture/recording.h"
 #include "capture/text.h"
 #include "core/context.h"
+#include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 #include "tests/test_util.h"
 
