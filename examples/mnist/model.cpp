@@ -297,12 +297,13 @@ void note_split(const SavedModel& saved, const Dataset& data, Output& out) {
 
 Dataset load_data(const SavedModel& saved, DataOptions options, Output& out) {
   const DataFlags& run = saved.flags.data;
+  options.pair_is_test = true;
   Dataset data = load_dataset(options);
   const bool same = has_trained_on(saved, data);
-  if (is_pair(data.place)) {
-    options.pair_is_test = !same || !is_pair(run.what);
-    if (options.pair_is_test) data = load_dataset(options);
-    data.description += options.pair_is_test ? "" : ", as in training";
+  if (same && is_pair(data.place) && is_pair(run.what)) {
+    options.pair_is_test = false;
+    data = load_dataset(options);
+    data.description += ", as in training";
   }
   check_images(saved, data.test.image(), data.name);
   if (!same && !run.crc32.empty()) {

@@ -251,14 +251,6 @@ constexpr OpDef chain_op(Formula formula, int least, int most, uint32_t any_stri
 
 }  // namespace
 
-Tensor expanded(const Tensor& t, int64_t rows, int64_t cols) {
-  if (t.shape() == Shape{rows, cols}) return t;
-  const Broadcast b = *broadcast_of(t, {rows, cols});
-  const bool is_row = b.inner == 1 && b.period == cols;
-  return Tensor::view_of(t.storage(), t.dtype(), {rows, cols},
-      {!is_row && b.period > 1 ? 1 : 0, is_row ? 1 : 0}, t.offset());
-}
-
 const OpDef kLinearActOp = chain_op<kLinearActOp, LinearActAttrs>(
     "y = act(x W^T + b), and x W^T + b if it is kept", 2, 3, 0b11);
 const OpDef kInputGradActOp =

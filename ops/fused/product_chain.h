@@ -65,22 +65,34 @@ template <class T> struct ResultRows {
   T* data[kChainOutputs];
 };
 
-// Rows of a [B, H] tensor on the CPU: taken where they lie if the elements of a row are neighbours,
-// else copied.
+// An operand of the steps as rows of [rows, cols] on the CPU: taken where they lie if the elements
+// of a row are neighbours, else copied. A column, or a number, is spread over rows as they are run.
 template <class T> struct RowsOf {
-  explicit RowsOf(const Tensor& t) : data(t.data<T>()), step(t.strides()[0]) {
-    if (t.size(1) <= 1 || t.strides()[1] == 1) return;
+  explicit RowsOf(const Tensor& t) : RowsOf(t, t.size(0), t.size(1)) {}
+  RowsOf(const Tensor& t, int64_t rows, int64_t cols) : data(t.data<T>()) {
+    if (t.shape() != Shape{rows, cols}) {
+      const Broadcast b = *broadcast_of(t, {rows, cols});
+      spread = b.inner != 1 || b.period != cols;
+      step = spread && b.period > 1 ? 1 : 0;
+      return;
+    }
+    step = t.strides()[0];
+    if (cols <= 1 || t.strides()[1] == 1) return;
     data = static_cast<const T*>(copy.emplace(t).data());
-    step = t.size(1);
+    step = cols;
+  }
+  // n rows from b on, which lie together unless step says otherwise; `memory` for n * cols.
+  const T* rows_at(int64_t b, int64_t n, int64_t cols, T* memory) const {
+    for (int64_t i = 0; spread && i < n; ++i)
+      std::fill_n(memory + i * cols, cols, data[(b + i) * step]);
+    return spread ? memory : (*this)[b];
   }
   const T* operator[](int64_t b) const { return data + b * step; }
   const T* data;
-  int64_t step;
+  int64_t step = 0;
+  bool spread = false;
   std::optional<DenseCopy> copy;
 };
-
-// An operand of the steps as [rows, cols], with a stride of 0 along what it is broadcast over.
-Tensor expanded(const Tensor& t, int64_t rows, int64_t cols);
 
 // The steps over rows on the CPU, on all threads. T: the type of the results and of the operands
 // behind operand 0, which may lie where a result goes; Z its own.
@@ -89,8 +101,9 @@ template <class Z, class T> class RowSteps {
   RowSteps(const ChainProgram& program, Operands operands, std::span<Tensor> results, bool halves)
       : out(results, halves), program_(program), loop_(program), flat_(out.step == out.cols) {
     for (size_t k = 0; k < operands.size(); ++k) {
-      operands_[k].emplace(expanded(operands[k], results[0].size(0), out.cols));
-      flat_ = flat_ && operands_[k]->step == out.cols;
+      operands_[k].emplace(operands[k], results[0].size(0), out.cols);
+      flat_ = flat_ && (operands_[k]->spread || operands_[k]->step == out.cols);
+      spreads_ = spreads_ || operands_[k]->spread;
     }
   }
   // n rows from `first` on; those of operand 0 lie at z, `step` apart.
@@ -100,11 +113,19 @@ template <class Z, class T> class RowSteps {
     const int64_t bytes = int64_t(sizeof(Z)) + chain_flops(program_) +
                           int64_t(sizeof(T)) * (program_.n_inputs + program_.n_outputs - 1);
     parallel_for(n, grain_of(cols * bytes), [&](int64_t begin, int64_t last) {
-      const int64_t rows = flat ? last - begin : 1;
-      for (int64_t row = begin; row < last; row += rows) {
+      constexpr int64_t kSpread = 4096;  // elements: with a few operands they stay in the L1 cache
+      const int64_t most = !flat      ? 1
+                           : spreads_ ? std::max<int64_t>(kSpread / std::max<int64_t>(cols, 1), 1)
+                                      : last - begin;
+      T* const memory =
+          spreads_ ? thread_buffer<T, BufferFor::spread>(kChainInputs * most * cols) : nullptr;
+      for (int64_t row = begin; row < last; row += most) {
+        const int64_t rows = std::min(most, last - row);
         const T* in[kChainInputs];
         T* to[kChainOutputs];
-        for (int k = 1; k < program_.n_inputs; ++k) in[k - 1] = (*operands_[k - 1])[first + row];
+        for (int k = 1; k < program_.n_inputs; ++k)
+          in[k - 1] =
+              operands_[k - 1]->rows_at(first + row, rows, cols, memory + (k - 1) * most * cols);
         for (int r = 0; r < program_.n_outputs; ++r) to[r] = out.data[r] + (first + row) * out.step;
         loop_(z + row * step, in, to, rows * cols);
       }
@@ -116,7 +137,8 @@ template <class Z, class T> class RowSteps {
   const ChainProgram& program_;
   ChainLoop<Z, T> loop_;
   std::array<std::optional<RowsOf<T>>, kChainInputs> operands_;
-  bool flat_;  // all of them, and the results, are dense
+  bool flat_;             // all of them, and the results, are dense, or made so
+  bool spreads_ = false;  // one of them is a column or a number
 };
 // f(first row, rows) for panels of rows whose sums, `bytes` a row, stay in the second cache until f
 // has done with them; of so many rows that each product is worth its setup.

@@ -199,8 +199,10 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
 std::set<std::string> asked_words(const std::string& output) {
   static const std::string english =
       "No a again all allowed and apart above are as at be best between beyond built but by each "
-      "faster for found fusing given half has have here i in is it its itself kept lie longer "
-      "measured more no not of on once one only or other out over pays per programs rest small so "
+      "difference faster for found fusing given half has have here i in is it its itself kept lie "
+      "longer "
+      "measured more no not of on once one only or other out over pays per programs rest shown "
+      "small so "
       "takes than that the them they this to under was were what where why while with within";
   static const std::set<std::string_view> plain = [] {
     const std::vector<std::string_view> words = parts_of(english, " ");
@@ -238,9 +240,10 @@ TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
   std::set<std::string> words = asked_words(output);
   EXPECT_GE(words.size(), 100);
   // What a busy machine, or a quiet one, leaves out.
-  for (const char* word : {"machine busy", "no verdict", "no factor", "pays back", "between ops",
-           "headline", "clean", "median", "noise", "lr", "unknown", "us", "same op", "under load",
-           "bytes limit", "arithmetic limits", "Layout", "along_k", "rows_by_warp", "kernels'"})
+  for (const char* word :
+      {"machine busy", "no difference shown", "no verdict", "no factor", "pays back", "between ops",
+          "headline", "clean", "median", "noise", "lr", "unknown", "us", "same op", "under load",
+          "bytes limit", "arithmetic limits", "Layout", "along_k", "rows_by_warp", "kernels'"})
     words.insert(word);
   std::vector<std::string> unknown;
   for (const std::string& word : words) {

@@ -152,8 +152,8 @@ TEST(MnistFused, CompareTakesWeightsFromAFileAndGradientsInParts) {
                   .out.starts_with("compare mlp 784-16-10 relu   batch 32 in parts of 16   "));
   const json o = json_of(program, kCompare + accum);
   EXPECT_EQ(
-      o["launches"], (json{{"eager", 41}, {"fused", o["launches"]["fused"]}, {"complete", true}}));
-  EXPECT_LT(o["launches"]["fused"], 41);
+      o["launches"], (json{{"eager", 35}, {"fused", o["launches"]["fused"]}, {"complete", true}}));
+  EXPECT_LT(o["launches"]["fused"], 35);
   for (const char* what : {"loss", "gradients", "state"})
     EXPECT_LT(o["parity"][what], 1e-5) << what;
 }

@@ -149,7 +149,7 @@ TEST(FakeTime, ADriftOfTheMachineIsInNeitherStep) {
 TEST(FakeTime, ARoundIsTheMedianOfItsStepsBehindTheWarmUp) {
   Lettered run;
   int eager = 0, fused = 0;
-  const std::vector<int64_t> us{90, 80, 10, 30, 20};  // the first two warm up
+  const std::vector<int64_t> us{90, 80, 19, 23, 20};  // the first two warm up
   run.eager_ns = [&] { return 2000 * us[size_t(eager++) % 5]; };
   run.fused_ns = [&] { return 1000 * us[size_t(fused++) % 5]; };
   const RoundTimes times = time_rounds(run.comparison(), {.steps = 3, .warmup = 2, .rounds = 6});

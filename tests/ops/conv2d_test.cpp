@@ -127,6 +127,7 @@ TEST(Conv2d, Bf16SumsInF32) {
       conv2d(cast(x, DType::f64), cast(weight, DType::f64), cast(bias, DType::f64));
   EXPECT_TRUE(test::close(y, exact, {.of_each = 0x1p-8, .absolute = 27 * 4 * 27 * 0x1p-24}));
   const Tensor dy = cast(sample_tensor(y.shape(), 4), DType::bf16);
+  const NoGrad no_grad;
   EXPECT_EQ(
       apply1(kConv2dWeightGradOp, {dy, x}, Conv2dGradAttrs{1, 1, 0, 0, 3, 3}).dtype(), DType::f32);
   EXPECT_EQ(apply1(kConv2dBiasGradOp, {dy}).dtype(), DType::f32);

@@ -66,7 +66,7 @@ struct Less {
   int forward = 0, backward = 0;
 };
 Less less_of(std::string_view name) {
-  if (name == "maximum") return {1, 2};   // the questions for NaN and for a tie
+  if (name == "maximum") return {1, 1};   // the questions for NaN and for a tie
   if (name == "softplus") return {6, 0};  // Kahan's correction, and the question for NaN
   if (name == "silu") return {0, 1};      // a sign, as also
   if (name == "abs") return {1, 0};
