@@ -238,7 +238,7 @@ std::string limit_line(const Comparison& comparison, Outcome outcome, int64_t fl
   outcome.ratio = {.value = 2, .low = 1.9, .high = 2.1, .has_interval = true};
   outcome.distrusted.clear();
   outcome.fused.traces.clear();  // so that the figures are those of the table's row
-  outcome.fused.roofs.reset();  // this machine's
+  outcome.fused.roofs.reset();   // this machine's
   if (roofs)
     outcome.fused.roofs =
         profiler::Roofs{.f32_gflops = 100, .cache_gbs = 100, .dram_gbs = 100, .op_ns = 500};
