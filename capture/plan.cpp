@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "core/allocator.h"
+#include "core/context.h"
 
 namespace sinter::capture {
 namespace {

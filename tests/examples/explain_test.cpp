@@ -198,8 +198,13 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
 // The words of a text that a reader may ask for: what is no number, flag, file, or plain English.
 std::set<std::string> asked_words(const std::string& output) {
   static const std::string english =
-      "No a again all allowed and apart above are as at be best between beyond built but by each "
-      "difference faster for found fusing given half has have here i in is it its itself kept lie "
+      "No a again all allowed and any apart above are as at be because best both between beyond "
+      "built but by can cannot did differ do does each even every few first if last less like many "
+      "most much must need never next nothing now often ones own same several should since some "
+      "still their then there these they those though through too two until up use used very when "
+      "which who will without "
+      "difference faster for from found fusing given half has have here i in is it its itself kept "
+      "lie "
       "longer "
       "measured more no not of on once one only or other out over pays per programs rest shown "
       "small so "
