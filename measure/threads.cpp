@@ -35,26 +35,19 @@ struct Choice {
 
 // The mean of steps that take `least_us` together; not the median: where a core is shared, few
 // steps take all the time.
-double window_us(const std::function<void()>& step, const std::function<double()>& now_us,
-    double least_us = kWindowUs) {
-  const double begin = now_us();
+double window_us(const std::function<void()>& step, double least_us = kWindowUs) {
+  const Timer all;
   int steps = 0;
   do {
     step();
     ++steps;
-  } while (now_us() - begin < least_us);
-  return (now_us() - begin) / steps;
-}
-
-double machine_us() {
-  static const Timer timer;
-  return timer.us();
+  } while (all.us() < least_us);
+  return all.us() / steps;
 }
 
 }  // namespace
 
-Tried try_threads(const std::function<void()>& step, const std::function<double()>& clock) {
-  const std::function<double()> now_us = clock ? clock : machine_us;
+Tried try_threads(const std::function<void()>& step) {
   const int cores = available_cores();
   if (cores == 1) {
     set_num_threads(1);
@@ -69,7 +62,7 @@ Tried try_threads(const std::function<void()>& step, const std::function<double(
   std::vector<std::vector<double>> windows(tried.size());
   for (auto& [n, us] : tried) {
     set_num_threads(n);
-    us = window_us(step, now_us, 0);
+    us = window_us(step, 0);
     is_long = is_long || us > kLongUs;
   }
   for (int w = 0; w < kWindows && !is_long; ++w) {
@@ -77,7 +70,7 @@ Tried try_threads(const std::function<void()>& step, const std::function<double(
       const size_t at = w % 2 == 0 ? i : tried.size() - 1 - i;
       set_num_threads(tried[at].first);
       step();  // with threads that have just begun
-      windows[at].push_back(window_us(step, now_us));
+      windows[at].push_back(window_us(step));
       tried[at].second = profiler::median(windows[at]);
     }
   }
@@ -85,8 +78,8 @@ Tried try_threads(const std::function<void()>& step, const std::function<double(
   return tried;
 }
 
-Tried choose_threads(const std::string& work,
-    const std::function<std::function<void()>()>& make_step, const std::function<double()>& clock) {
+Tried choose_threads(
+    const std::string& work, const std::function<std::function<void()>()>& make_step) {
   set_num_threads(available_cores());  // the key says how many there are
   const std::string key = cat(kStem, "/1 ", profiler::roofs_key(kCpu), ", ", work),
                     file = cache_file(kStem, key);
@@ -100,7 +93,7 @@ Tried choose_threads(const std::string& work,
     set_num_threads(int(kept.threads));
     return {};
   }
-  Tried tried = try_threads(make_step(), clock);
+  Tried tried = try_threads(make_step());
   if (file.empty() || tried.empty()) return tried;
   try {
     std::filesystem::create_directories(std::filesystem::path(file).parent_path());
@@ -125,8 +118,8 @@ std::string why_distrusted(const std::function<void()>& step, double us) {
   const int threads = num_threads();
   if (threads == 1) return "";
   set_num_threads(1);
-  double one = window_us(step, machine_us, 0);
-  for (int i = 0; i < 4 && one < kLongUs; ++i) one = std::min(one, window_us(step, machine_us, 0));
+  double one = window_us(step, 0);
+  for (int i = 0; i < 4 && one < kLongUs; ++i) one = std::min(one, window_us(step, 0));
   set_num_threads(threads);
   if (one * profiler::kSlowThreads >= us) return "";
   return fmt::format("one thread takes {} us", profiler::time_text(one));

@@ -14,18 +14,15 @@ namespace sinter::measure {
 using Tried = std::vector<std::pair<int, double>>;  // threads, us of a step
 
 // Runs `step` with 1, 2, 4 .. and all available cores, in turn, and sets num_threads() to the
-// fastest. Returns what was tried; nothing where there is one core. `now_us`: the clock; none: the
-// machine's.
-Tried try_threads(
-    const std::function<void()>& step, const std::function<double()>& now_us = nullptr);
+// fastest. Returns what was tried; nothing where there is one core.
+Tried try_threads(const std::function<void()>& step);
 
 // Sets num_threads() for steps of `work`, "mlp 784-256-128-10 relu, batch 128, f32": to what was
 // kept for it on this machine and build; else by try_threads() of the step that make_step() gives,
 // and keeps that, in the cache as roofs are (profiler/roofs.h). Returns what was tried, nothing
 // where the choice was kept. A file that cannot be read or written is passed over.
-Tried choose_threads(const std::string& work,
-    const std::function<std::function<void()>()>& make_step,
-    const std::function<double()>& now_us = nullptr);
+Tried choose_threads(
+    const std::string& work, const std::function<std::function<void()>()>& make_step);
 // Forgets all choices that were kept: each work is tried anew. Returns how many there were.
 int forget_threads();
 

@@ -7,34 +7,38 @@
 #include <filesystem>
 
 #include "core/parallel.h"
+#include "measure/timer.h"
+#include "tests/profiler/fake_clock.h"
 #include "tests/test_util.h"
 
 namespace sinter::measure {
 namespace {
 
-// Steps that take what us(threads, number of the step) says.
+// Steps that take what us(threads, number of the step) says, by the clock of all timers.
 struct FakeSteps {
-  std::function<double(int threads, int step)> us;
-  double now = 0;
+  profiler::FakeClock& clock;
+  std::function<double(int threads, int step)> us = {};
   int steps = 0, made = 0;
 
   std::function<void()> step() {
-    return [this] { now += us(num_threads(), steps++); };
+    return [this] { clock.advance(int64_t(1e3 * us(num_threads(), steps++))); };
   }
   Tried choose(const std::string& work) {
-    return choose_threads(
-        work,
-        [this] {
-          ++made;
-          return step();
-        },
-        [this] { return now; });
+    return choose_threads(work, [this] {
+      ++made;
+      return step();
+    });
   }
 };
 
 class ThreadChoice : public testing::Test {
  protected:
-  ~ThreadChoice() override { set_num_threads(before_); }
+  ThreadChoice() { clock_of_timers = &clock_; }
+  ~ThreadChoice() override {
+    clock_of_timers = nullptr;
+    set_num_threads(before_);
+  }
+  profiler::FakeClock clock_;
   const int before_ = num_threads(), cores_ = available_cores();
   const test::TempDir folder_;
   const test::ScopedEnv cache_{"XDG_CACHE_HOME", folder_.path().c_str()};
@@ -42,8 +46,8 @@ class ThreadChoice : public testing::Test {
 
 TEST_F(ThreadChoice, AreThoseWithWhichTheStepIsFastest) {
   for (int best = 1; best <= std::min(cores_, 4); best *= 2) {
-    FakeSteps steps{[best](int n, int) { return n == best ? 100.0 : 150.0 + n; }};
-    const Tried tried = try_threads(steps.step(), [&] { return steps.now; });
+    FakeSteps steps{clock_, [best](int n, int) { return n == best ? 100.0 : 150.0 + n; }};
+    const Tried tried = try_threads(steps.step());
     EXPECT_EQ(num_threads(), best);
     if (cores_ == 1) continue;
     EXPECT_EQ(tried.front().first, 1);
@@ -55,22 +59,23 @@ TEST_F(ThreadChoice, AreThoseWithWhichTheStepIsFastest) {
 // Two windows of five are long with more than one thread, as beside a program that comes and goes.
 TEST_F(ThreadChoice, AMomentOfLoadDoesNotDecide) {
   if (cores_ == 1) GTEST_SKIP() << "one core";
-  double busy_until = 0;
+  int64_t busy_until = 0;
   int bursts = 0, last = 0;
-  FakeSteps steps;
+  FakeSteps steps{clock_};
   steps.us = [&](int n, int) {
-    if (n == cores_ && last != cores_ && ++bursts > 2 && bursts < 5) busy_until = steps.now + 6000;
+    if (n == cores_ && last != cores_ && ++bursts > 2 && bursts < 5)
+      busy_until = clock_.now() + 6'000'000;
     last = n;
-    return n == 1 ? 600.0 : n < cores_ ? 400.0 : steps.now < busy_until ? 1000.0 : 340.0;
+    return n == 1 ? 600.0 : n < cores_ ? 400.0 : clock_.now() < busy_until ? 1000.0 : 340.0;
   };
-  try_threads(steps.step(), [&] { return steps.now; });
+  try_threads(steps.step());
   EXPECT_EQ(num_threads(), cores_);
 }
 
 TEST_F(ThreadChoice, AreChosenOnceForAWorkWhateverTheMomentSays) {
   if (cores_ == 1) GTEST_SKIP() << "one core";
-  FakeSteps first{[&](int n, int) { return n == cores_ ? 100.0 : 200.0; }},
-      other{[](int n, int) { return n == 1 ? 100.0 : 200.0; }};
+  FakeSteps first{clock_, [&](int n, int) { return n == cores_ ? 100.0 : 200.0; }},
+      other{clock_, [](int n, int) { return n == 1 ? 100.0 : 200.0; }};
   EXPECT_FALSE(first.choose("mlp, batch 128").empty());
   EXPECT_EQ(num_threads(), cores_);
 
@@ -92,7 +97,7 @@ TEST_F(ThreadChoice, AreChosenOnceForAWorkWhateverTheMomentSays) {
 
 TEST_F(ThreadChoice, AFileThatSaysNothingIsPassedOver) {
   if (cores_ == 1) GTEST_SKIP() << "one core";
-  FakeSteps steps{[&](int n, int) { return n == cores_ ? 100.0 : 200.0; }};
+  FakeSteps steps{clock_, [&](int n, int) { return n == cores_ ? 100.0 : 200.0; }};
   const std::string good = folder_.path() + "/sinter";
   steps.choose("work");
   const std::filesystem::path file = std::filesystem::directory_iterator(good)->path();
@@ -112,7 +117,7 @@ TEST_F(ThreadChoice, AFileThatSaysNothingIsPassedOver) {
 TEST_F(ThreadChoice, WithoutAHomeNothingIsKept) {
   if (cores_ == 1) GTEST_SKIP() << "one core";
   const test::ScopedEnv cache("XDG_CACHE_HOME", nullptr), home("HOME", nullptr);
-  FakeSteps steps{[&](int n, int) { return n == cores_ ? 100.0 : 200.0; }};
+  FakeSteps steps{clock_, [&](int n, int) { return n == cores_ ? 100.0 : 200.0; }};
   EXPECT_FALSE(steps.choose("work").empty());
   EXPECT_FALSE(steps.choose("work").empty());
   EXPECT_EQ(forget_threads(), 0);
