@@ -424,7 +424,18 @@ double round_us(const std::function<void()>& step, Device device, int64_t warmup
   return profiler::median(us);
 }
 
+namespace {
+
+void check_shape(const std::string& what, const Tensor& given, const Tensor& eager) {
+  SINTER_CHECK(given.shape() == eager.shape(), shape,
+      cat("compare: two shapes of ", what, ": ", given.describe(), " beside eager's ",
+          eager.describe()));
+}
+
+}  // namespace
+
 void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eager) {
+  check_shape(seen, fused, eager);
   const std::vector<double> a = fused.to_vector<double>(), b = eager.to_vector<double>();
   double scale = 0, difference = 0;
   size_t at = 0;
@@ -450,6 +461,7 @@ void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eage
 
 void WorstUpdate::see(const std::string& seen, const Tensor& before, const Tensor& fused,
     const Tensor& eager, const Tensor& less, const Tensor& more) {
+  for (const Tensor* t : {&before, &fused, &less, &more}) check_shape(seen, *t, eager);
   const std::vector<double> from = before.to_vector<double>(), a = fused.to_vector<double>(),
                             b = eager.to_vector<double>(), low = less.to_vector<double>(),
                             high = more.to_vector<double>();

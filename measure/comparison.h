@@ -173,6 +173,7 @@ struct Worst {
   std::string name{}, where{};
   std::string nan{};  // the first place where both sides have one, or ""
 
+  // Throws shape unless both have one shape.
   void see(const std::string& seen, const Tensor& fused, const Tensor& eager);
 };
 
@@ -188,7 +189,7 @@ struct WorstUpdate {
   std::string where{};
 
   // Weights before the step and behind it; `less`, `more`: what Optimizer::after_step() gives for
-  // gradients that differ by d.
+  // gradients that differ by d. Throws shape unless all have one shape.
   void see(const std::string& seen, const Tensor& before, const Tensor& fused, const Tensor& eager,
       const Tensor& less, const Tensor& more);
 };

@@ -407,6 +407,24 @@ TEST(Worst, NamesTheElementThatDiffersMost) {
   EXPECT_EQ(worst.where, "c at [0], nan where eager has 1");
 }
 
+// Beyond the smaller one there is nothing to compare with.
+TEST(Worst, TwoShapesAreRefusedByName) {
+  const Tensor four = Tensor::ones({2, 2}), six = Tensor::ones({2, 3}), row = Tensor::ones({4});
+  for (const Tensor& other : {six, row, Tensor::ones({})}) {
+    test::expect_facts(test::message_of([&] { Worst().see("w", four, other); }),
+        {"compare: two shapes of w: f32[2, 2] cpu beside eager's ", other.describe()});
+    test::expect_facts(test::message_of([&] { Worst().see("w", other, four); }),
+        {"compare: two shapes of w: ", other.describe()});
+    for (int at = 0; at < 5; ++at) {
+      Tensor t[] = {four, four, four, four, four};
+      t[at] = other;
+      test::expect_facts(
+          test::message_of([&] { WorstUpdate().see("w", t[0], t[1], t[2], t[3], t[4]); }),
+          {"compare: two shapes of w: "});
+    }
+  }
+}
+
 TEST(Worst, ANanOnBothSidesIsNoDifferenceAndIsNamed) {
   Worst worst;
   const Tensor a = Tensor::from(std::vector<float>{1, NAN, INFINITY, 2}, {2, 2}),
