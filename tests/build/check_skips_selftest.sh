@@ -3,6 +3,7 @@
 # permitted_skips.txt does not name: one of another test, and one for another reason.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+unset SINTER_CASES  # what is said here is of no test of this run
 
 # expect STATUS WANTED NAME TEXT: a test NAME that says TEXT and exits with WANTED.
 expect() {
