@@ -8,6 +8,7 @@
 
 #include "core/device/memory.h"
 #include "core/json.h"
+#include "core/parallel.h"
 #include "nn/state_dict.h"
 
 namespace sinter::nn {
@@ -117,7 +118,7 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
     throw damaged("is not one: " + error.message());
   }
   const auto check_range = [&](std::string_view key, int64_t value) {
-    const int64_t low = key == "threads" ? 1 : 0, high = key == "threads" ? 4096 : kMany;
+    const int64_t low = key == "threads" ? 1 : 0, high = key == "threads" ? kMostThreads : kMany;
     if (value < low || value > high)
       throw damaged(cat("is out of range: ", key, " is ", value, ", allowed ", low, "..", high));
   };
