@@ -49,12 +49,18 @@ bool Rewriter::is_gradient(int value) const {
 }
 
 std::vector<int> Rewriter::values_beside(int value) const {
-  std::vector<int> out;
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    if (int(v) != value && graph.values[v].buffer == graph.values[value].buffer)
-      out.push_back(int(v));
+  const int buffer = graph.values[value].buffer;
+  std::set<int> out;
+  const auto add = [&](int v) {
+    if (v >= 0 && v != value && graph.values[v].buffer == buffer) out.insert(v);
+  };
+  for (const Uses::Use& use : uses_.nodes[buffer]) {
+    std::ranges::for_each(node(use.node).in, add);
+    std::ranges::for_each(node(use.node).out, add);
   }
-  return out;
+  std::ranges::for_each(graph.outputs, add);
+  for (const Graph::Gradient& g : graph.gradients) add(g.grad);
+  return {out.begin(), out.end()};
 }
 
 void Rewriter::replace(int n, Node node) {

@@ -65,7 +65,8 @@ class Rewriter {
   int producer(int value) const;      // last node that has it among its outputs, or -1
   bool is_output(int value) const;    // memory of a result of the step
   bool is_gradient(int value) const;  // memory of a parameter's gradient at the end of the step
-  std::vector<int> values_beside(int value) const;  // the others in its buffer
+  // The others in its buffer that a node reads or makes, or the caller gets.
+  std::vector<int> values_beside(int value) const;
   // See Uses.
   std::vector<int> neighbours(int node, int begin, int end) const {
     return uses_.neighbours(graph, node, begin, end);

@@ -101,6 +101,7 @@ Rewriter rewrite(const Graph& recorded, const RuleSet& set, Device::Type device,
   Rewriter r(recorded, device, std::move(refused));
   if (set.text() == "none") return r;
   r.eliminate_dead();
+  settle_shapes(r);
   r.eliminate_duplicates();
   r.finish("eliminating dead and duplicate ops");
   for (const Rule& rule : rules()) {

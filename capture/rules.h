@@ -51,8 +51,10 @@ class RuleSet {
   std::vector<std::string> on_;
 };
 
-// Rewrites a recorded graph for `device`: dead and duplicate nodes go, then the rules. Verified
-// after each pass.
+// Note [A value in another shape] (shapes.cpp).
+void settle_shapes(Rewriter& r);
+// Rewrites a recorded graph for `device`: dead and duplicate nodes go, shapes are settled, then the
+// rules. Verified after each pass.
 Rewriter rewrite(
     const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
 
