@@ -80,16 +80,15 @@ void CompareRun::blame(measure::BlameOptions options) const {
 }
 
 Outcome CompareRun::run(const std::string& parity) const {
-  const bool tables = flags.files.has("table") || flags.view.guess;
+  const bool tables = flags.files.has("table");
   measure::ComparisonOptions options = flags;
   if (tables || flags.rounds >= profiler::kMinPairs)
     options.roofs = [this] { return roofs_for(comparison.device, out); };
   const Outcome outcome = measure::compare(comparison, options);
-  const std::string grades = flags.view.guess ? guess(outcome.fused) : "";
   out.result("compare", "{}   {}", comparison.title, flags.describe(comparison));
   if (tables) {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
-                    outcome.fused.table(flags.view.table) + grades);
+                    outcome.fused.table(flags.view.table));
   }
   const size_t width = flags.view.table.width;
   out.result_text("\n" + measure::report(comparison, outcome,

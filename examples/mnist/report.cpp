@@ -142,8 +142,7 @@ void StepProfile::report() {
       table);
   report_ranks();
   run_.out.note("files", join(files.files()));
-  std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
-  if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_) + shown;
+  std::string shown = files.has("table") ? "\n" + table : "";
   if (!shown.empty()) run_.out.result_text(shown);
 }
 

@@ -314,15 +314,6 @@ output "y" %8
       {"error: graph: not for predict: odd; gather_batch: index out of range: "});
 }
 
-// An answer is waited for, so the question is asked.
-TEST(MnistGuess, AsksWithQuietToo) {
-  const Program program;
-  const Result r = program.run(0, {"compare", "--data", "synthetic", "--hidden", "8", "--threads",
-                                      "1", "--rounds", "1", "--steps", "1", "-q", "--guess"});
-  expect_facts(r.err, {"guess   how many launches has a step?", "which row takes longest?"});
-  expect_facts(r.out, {"you said nothing, it is "});
-}
-
 // The one NaN of a file is found, although a step later all weights are NaN.
 TEST(MnistBlame, NamesTheNanOfTheFile) {
   const Program program;
