@@ -45,8 +45,8 @@ int main(int argc, char** argv) {
       "as four MNIST files.",
       add_data);
   app.add("doctor",
-      "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a "
-      "checkpoint.",
+      "Looks at the build, its libraries, the machine's roofs, and one step of each device; with "
+      "FILE, at a checkpoint.",
       add_doctor);
   return app.main(argc, argv);
 }

@@ -185,7 +185,7 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   }
   // Some of each kind: what reads the output reads all of it.
   for (const char* word : {"%roof", "Alloc kB", "CUDA total", "Of bound", "rest of step", "counted",
-           "images/s", "precision", "keeps", "bf16", "latency-bound", "Kind", "A / B", "test"})
+           "images/s", "precision", "keeps", "roofs", "latency-bound", "Kind", "A / B", "test"})
     EXPECT_TRUE(words.all.contains(word)) << word;
 
   std::vector<std::string> unknown;
