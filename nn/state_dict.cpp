@@ -91,9 +91,8 @@ std::string lines(const std::vector<std::string>& of_a_kind) {
 std::string load_state_dict(
     const NamedTensors& to, const NamedTensors& from, const LoadOptions& options) {
   const auto has_prefix = [](const NamedTensor& t) { return t.name.starts_with(kPrefix); };
-  const bool drops =
-      !options.same_keys_only && !from.empty() && std::ranges::all_of(from, has_prefix) &&
-      std::ranges::none_of(to, has_prefix);
+  const bool drops = !options.same_keys_only && !from.empty() &&
+                     std::ranges::all_of(from, has_prefix) && std::ranges::none_of(to, has_prefix);
   const Match found = match(to, from, drops ? kPrefix : "");
   SINTER_CHECK(found.fits(), checkpoint,
       cat("checkpoint: keys do not match: ", escaped(options.source), " is ", architecture(from),

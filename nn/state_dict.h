@@ -22,8 +22,8 @@ struct LoadOptions {
 };
 
 // Copies the values of `from` into `to`. Returns what happened in a line: "same keys" or "dropped
-// the prefix module.", each also with "; converted bf16 to f32". Throws checkpoint; then nothing was
-// changed.
+// the prefix module.", each also with "; converted bf16 to f32". Throws checkpoint; then nothing
+// was changed.
 std::string load_state_dict(
     const NamedTensors& to, const NamedTensors& from, const LoadOptions& options = {});
 inline std::string load_state_dict(

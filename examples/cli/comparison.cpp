@@ -109,11 +109,11 @@ Outcome CompareRun::run(const std::string& parity) const {
 
 void CompareRun::write_files(const Outcome& outcome) const {
   const profiler::Exports files = exports();
-  const profiler::Comparison on_page{outcome.headline, outcome.table.rows,
-      measure::summary(comparison, outcome)};
-  const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n",
-      outcome.eager.table(flags.view.table), outcome.fused.table(flags.view.table),
-      outcome.table.text(), outcome.headline);
+  const profiler::Comparison on_page{
+      outcome.headline, outcome.table.rows, measure::summary(comparison, outcome)};
+  const std::string text =
+      fmt::format("{}\n{}\n{}\nstep {}\n", outcome.eager.table(flags.view.table),
+          outcome.fused.table(flags.view.table), outcome.table.text(), outcome.headline);
   const profiler::RunFacts facts{
       workload, common.command, build_name(), std::to_string(common.seed), batch};
   const profiler::Report reports[] = {outcome.eager, outcome.fused};

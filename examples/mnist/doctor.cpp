@@ -95,9 +95,9 @@ void look_at_roofs(Doctor& doctor) {
   doctor.ok_or_note(!roofs.loaded, "roofs",
       fmt::format("cpu, {}: f32 {:.0f} GFLOP/s, bf16 {:.0f}, copies {:.1f} GB/s{}",
           count_of(available_cores(), "core"), roofs.f32_gflops, roofs.bf16_gflops, roofs.dram_gbs,
-          roofs.loaded ? fmt::format(", while other programs kept {:.1f} cores busy",
-                             roofs.others_cores)
-                       : ""));
+          roofs.loaded
+              ? fmt::format(", while other programs kept {:.1f} cores busy", roofs.others_cores)
+              : ""));
 }
 
 // Is there a card; and what it is, or why not.

@@ -38,8 +38,8 @@ int main(int argc, char** argv) {
       add_diff);
   app.add("calibrate",
       "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
-  app.add(
-      "explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..", add_explain);
+  app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
+      add_explain);
   app.add("data",
       "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
       "as four MNIST files.",

@@ -64,8 +64,8 @@ TEST(StateDict, DropsThePrefixOfDataParallelAndNoOther) {
   expect_error(checkpoint, {"4 missing, 4 unexpected", "unexpected module.0.weight "},
       [&] { load_state_dict(mlp, from, {.same_keys_only = true}); });
   for (const std::string prefix : {"layers.", "net.", "module.module.", "modules."})
-    expect_error(checkpoint, {"4 missing, 4 unexpected"},
-        [&] { load_state_dict(mlp, prefixed(prefix)); });
+    expect_error(
+        checkpoint, {"4 missing, 4 unexpected"}, [&] { load_state_dict(mlp, prefixed(prefix)); });
   NamedTensors some = from;
   some[0].name = "0.weight";
   expect_error(checkpoint, {"3 missing, 3 unexpected"}, [&] { load_state_dict(mlp, some); });
