@@ -2,12 +2,12 @@
 // device is right. With a FILE: is the checkpoint whole, and what is in it.
 #include <fmt/format.h>
 
+#include "cli/process.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda_api.h"
 #include "core/json.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
-#include "examples/cli/process.h"
 #include "examples/mnist/model.h"
 #include "measure/blame.h"
 #include "measure/calibrate.h"

@@ -6,11 +6,11 @@
 
 #include "capture/explain.h"
 #include "capture/measure.h"
+#include "cli/process.h"
+#include "cli/step.h"
 #include "core/device/memory.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/process.h"
-#include "examples/cli/step.h"
 #include "examples/mnist/run.h"
 #include "measure/comparison.h"
 #include "profiler/exports.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
+#include "cli/process.h"
 #include "distributed/mpi.h"
-#include "examples/cli/process.h"
 #include "examples/mnist/run.h"
 
 namespace sinter::mnist {

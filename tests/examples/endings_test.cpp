@@ -6,9 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/process.h"
 #include "data/idx.h"
 #include "data/npy.h"
-#include "examples/cli/process.h"
 #include "nn/safetensors.h"
 #include "tests/data/data_test_util.h"
 #include "tests/examples/program.h"

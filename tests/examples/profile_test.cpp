@@ -1,6 +1,6 @@
 // --expect, --fail-on and the table's flags: their grammar, what they check, and what they do to a
 // program's exit status.
-#include "examples/cli/step.h"
+#include "cli/step.h"
 
 #include <gtest/gtest.h>
 

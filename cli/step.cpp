@@ -1,4 +1,4 @@
-#include "examples/cli/step.h"
+#include "cli/step.h"
 
 #include <fmt/format.h>
 

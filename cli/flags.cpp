@@ -1,10 +1,10 @@
-#include "examples/cli/flags.h"
+#include "cli/flags.h"
 
 #include <algorithm>
 #include <set>
 
+#include "cli/output.h"
 #include "core/json.h"
-#include "examples/cli/output.h"
 
 namespace sinter::cli {
 namespace {

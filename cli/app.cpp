@@ -1,4 +1,4 @@
-#include "examples/cli/app.h"
+#include "cli/app.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "cli/process.h"
 #include "core/atomic_file.h"
 #include "core/classic.h"
 #include "core/device/denormal.h"
 #include "core/parallel.h"
 #include "distributed/mpi.h"
-#include "examples/cli/process.h"
 #include "profiler/grid.h"
 
 namespace sinter::cli {

@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "capture/step.h"
+#include "cli/flags.h"
+#include "cli/output.h"
 #include "core/device/device.h"
-#include "examples/cli/flags.h"
-#include "examples/cli/output.h"
 #include "profiler/exports.h"
 
 namespace sinter::cli {

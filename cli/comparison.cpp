@@ -1,12 +1,12 @@
-#include "examples/cli/comparison.h"
+#include "cli/comparison.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "cli/process.h"
 #include "core/json.h"
-#include "examples/cli/process.h"
 #include "measure/inspect.h"
 #include "profiler/thresholds.h"
 
