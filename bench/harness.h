@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/cli/app.h"
+#include "cli/app.h"
 #include "measure/timer.h"
 #include "nn/mlp.h"
 #include "nn/net.h"

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "bench/harness.h"
-#include "examples/cli/step.h"
+#include "cli/step.h"
 #include "nn/safetensors.h"
 #include "nn/state_dict.h"
 

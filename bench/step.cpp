@@ -17,9 +17,9 @@
 #include <set>
 
 #include "bench/harness.h"
+#include "cli/step.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/step.h"
 #include "measure/calibrate.h"
 #include "measure/comparison.h"
 #include "ops/product/gemm_library.h"

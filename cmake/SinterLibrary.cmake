@@ -48,12 +48,13 @@ function(sinter_emulated_kernels target)
   endif()
 endfunction()
 
-# sinter_library(FOLDER [TEXT] [USES TARGET...]) The static library sinter_FOLDER (alias
+# sinter_library(FOLDER [TEXT] [APART] [USES TARGET...]) The static library sinter_FOLDER (alias
 # sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are libraries
 # of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition
-# SINTER_HAS_OPENMP, and so on. A folder without sources is no library yet.
+# SINTER_HAS_OPENMP, and so on. APART: not
+# one of those that are sinter::sinter. A folder without sources is no library yet.
 function(sinter_library folder)
-  cmake_parse_arguments(ARG "TEXT" "" "USES" ${ARGN})
+  cmake_parse_arguments(ARG "TEXT;APART" "" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_module\\.cpp$")  # see sinter_module
   if(NOT sources)
@@ -120,7 +121,9 @@ function(sinter_library folder)
       target_compile_definitions(${lib} PRIVATE SINTER_HAS_${name}=1)
     endif()
   endforeach()
-  target_link_libraries(sinter INTERFACE ${lib})
+  if(NOT ARG_APART)
+    target_link_libraries(sinter INTERFACE ${lib})
+  endif()
   set(sinter_libraries ${sinter_libraries} ${lib} PARENT_SCOPE)
   set(sinter_folders ${sinter_folders} ${folder} PARENT_SCOPE)
 endfunction()

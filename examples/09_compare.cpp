@@ -35,7 +35,7 @@ int main() {
   std::printf("\n%s\nstep %s\n", outcome.table.text(140).c_str(), outcome.headline.c_str());
 
   // ---- 4. Times are this machine's, today's; counts are not. measure::report() says more, such as
-  // what the saving should have been.
+  // which row limits the fused step.
   std::printf("launches: %d -> %d, and the profiled rounds had as many: %s\n",
       outcome.table.total.eager_launches, outcome.table.total.fused_launches,
       outcome.complete ? "yes" : "no");

@@ -375,7 +375,6 @@ Outcome compare(const Comparison& comparison, const ComparisonOptions& options) 
       row.verdict = "machine busy";
   }
   o.headline = headline(comparison, o);
-  o.expected_saving = expected_saving_lines(comparison, o);
   return o;
 }
 
@@ -393,7 +392,6 @@ std::string report(const Comparison& comparison, const Outcome& o, const ReportT
   if (!eager_busy.empty()) out += fmt::format("eager: {}\n", eager_busy);
   if (!fused_busy.empty() && fused_busy != eager_busy)
     out += fmt::format("fused: {}\n", fused_busy);
-  for (const std::string& line : o.expected_saving) out += line + "\n";
   out += capture_line(comparison, o) + flops_line(o.table, text.parity) +
          groups_lines(captured.fused, text);
   if (text.explain) {

@@ -12,7 +12,7 @@
 namespace sinter::nn {
 namespace {
 
-constexpr std::string_view kPrefixes[] = {"layers.", "module.", "net."};
+constexpr std::string_view kPrefix = "module.";  // of PyTorch's DataParallel
 constexpr size_t kLinesOfAKind = 10;
 
 bool fits(const Tensor& to, const Tensor& from) {
@@ -21,28 +21,22 @@ bool fits(const Tensor& to, const Tensor& from) {
 }
 std::string brief(const Tensor& t) { return cat(name_of(t.dtype()), t.shape().str()); }
 
-// Names of `from` as the model would call them, index by index; none if there is no such way.
-struct Renaming {
-  std::vector<std::string> names;
-  std::string note;
-};
-
-// `from` against `to` under a renaming.
+// `from` against `to`.
 struct Match {
   std::vector<std::pair<Tensor, Tensor>> pairs;  // to, from
   std::vector<std::string> missing, unexpected, shape;
-  std::string note;
   bool fits() const { return missing.empty() && unexpected.empty() && shape.empty(); }
 };
 
-Match match(const NamedTensors& to, const NamedTensors& from, const Renaming& renaming) {
-  Match out{.note = renaming.note};
+// `prefix` stands before each name of `from`.
+Match match(const NamedTensors& to, const NamedTensors& from, std::string_view prefix) {
+  Match out;
   std::unordered_map<std::string_view, const Tensor*> found;
-  for (size_t i = 0; i < from.size(); ++i) {
-    found.emplace(renaming.names[i], &from[i].tensor);
-    if (!find(to, renaming.names[i]))
-      out.unexpected.push_back(
-          cat("unexpected ", escaped(from[i].name), " ", brief(from[i].tensor)));
+  for (const auto& [name, tensor] : from) {
+    const std::string_view here = std::string_view(name).substr(prefix.size());
+    found.emplace(here, &tensor);
+    if (!find(to, here))
+      out.unexpected.push_back(cat("unexpected ", escaped(name), " ", brief(tensor)));
   }
   for (const auto& [name, tensor] : to) {
     const auto it = found.find(name);
@@ -82,54 +76,6 @@ std::optional<LayerKey> layer_key(std::string_view name) {
   return key;
 }
 
-// Layers in the order of their numbers; nothing if a key has none or two layers share one.
-std::optional<std::vector<std::string_view>> layers_in_order(const NamedTensors& list) {
-  std::map<int64_t, std::string_view> layers;
-  for (const auto& [name, _] : list) {
-    const auto key = layer_key(name);
-    if (!key || layers.emplace(key->number, key->layer).first->second != key->layer) return {};
-  }
-  std::vector<std::string_view> out;
-  for (const auto& [_, layer] : layers) out.push_back(layer);
-  return out;
-}
-
-Renaming by_order(const NamedTensors& to, const NamedTensors& from) {
-  const auto wanted = layers_in_order(to), found = layers_in_order(from);
-  if (!wanted || !found || wanted->size() != found->size()) return {};
-  std::unordered_map<std::string_view, std::string_view> renamed;
-  Renaming out{{}, "by order: "};
-  for (size_t i = 0; i < found->size(); ++i) {
-    renamed.emplace((*found)[i], (*wanted)[i]);
-    out.note += cat(i ? ", " : "", escaped((*found)[i]), " is ", (*wanted)[i]);
-  }
-  for (const auto& [name, _] : from) {
-    const LayerKey key = *layer_key(name);
-    out.names.push_back(cat(renamed.at(key.layer), ".", key.rest));
-  }
-  return out;
-}
-
-// In the order in which they are tried.
-std::vector<Renaming> renamings(
-    const NamedTensors& to, const NamedTensors& from, bool same_keys_only) {
-  std::vector<Renaming> all{{{}, "same keys"}};
-  for (const auto& [name, _] : from) all[0].names.push_back(name);
-  if (same_keys_only || from.empty()) return all;
-  for (const std::string_view prefix : kPrefixes) {
-    Renaming added{{}, cat("added the prefix ", prefix)},
-        dropped{{}, cat("dropped the prefix ", prefix)};
-    for (const auto& [name, _] : from) {
-      added.names.push_back(cat(prefix, name));
-      if (name.starts_with(prefix)) dropped.names.push_back(name.substr(prefix.size()));
-    }
-    if (dropped.names.size() == from.size()) all.push_back(std::move(dropped));
-    all.push_back(std::move(added));
-  }
-  if (Renaming order = by_order(to, from); !order.names.empty()) all.push_back(std::move(order));
-  return all;
-}
-
 std::string lines(const std::vector<std::string>& of_a_kind) {
   std::string out;
   for (size_t i = 0; i < std::min(of_a_kind.size(), kLinesOfAKind); ++i)
@@ -144,27 +90,24 @@ std::string lines(const std::vector<std::string>& of_a_kind) {
 
 std::string load_state_dict(
     const NamedTensors& to, const NamedTensors& from, const LoadOptions& options) {
-  std::optional<Match> best;
-  for (const Renaming& renaming : renamings(to, from, options.same_keys_only)) {
-    Match way = match(to, from, renaming);
-    const bool better = !best || way.fits() || way.pairs.size() > best->pairs.size();
-    if (better) best = std::move(way);
-    if (best->fits()) break;
-  }
-  SINTER_CHECK(best->fits(), checkpoint,
+  const auto has_prefix = [](const NamedTensor& t) { return t.name.starts_with(kPrefix); };
+  const bool drops = !options.same_keys_only && !from.empty() &&
+                     std::ranges::all_of(from, has_prefix) && std::ranges::none_of(to, has_prefix);
+  const Match found = match(to, from, drops ? kPrefix : "");
+  SINTER_CHECK(found.fits(), checkpoint,
       cat("checkpoint: keys do not match: ", escaped(options.source), " is ", architecture(from),
-          ", asked for ", architecture(to), "; ", best->missing.size(), " missing, ",
-          best->unexpected.size(), " unexpected, ", best->shape.size(), " of another shape",
-          lines(best->missing), lines(best->unexpected), lines(best->shape)),
+          ", asked for ", architecture(to), "; ", found.missing.size(), " missing, ",
+          found.unexpected.size(), " unexpected, ", found.shape.size(), " of another shape",
+          lines(found.missing), lines(found.unexpected), lines(found.shape)),
       options.hint);
   std::set<std::string> converted;
-  for (const auto& [tensor, source] : best->pairs) {
+  for (const auto& [tensor, source] : found.pairs) {
     if (source.dtype() != tensor.dtype())
       converted.insert(
           cat("; converted ", name_of(source.dtype()), " to ", name_of(tensor.dtype())));
     copy_values(tensor, source, "load_state_dict");
   }
-  return best->note + join(converted, "");
+  return (drops ? cat("dropped the prefix ", kPrefix) : "same keys") + join(converted, "");
 }
 
 std::string architecture(const NamedTensors& state_dict) {

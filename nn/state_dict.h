@@ -1,11 +1,11 @@
 // Loading weights by name: strict, all or nothing, in place (the parameters keep their storage, so
 // a captured step stays valid).
 //
-// Tried in this order: the same keys; the same keys after dropping or adding one common prefix
-// (layers., module., net.); by order, where the keys are numbered otherwise (fc1, fc2, ..) and all
-// shapes fit. What is left over is an error that lists the difference. Of tied weights one name is
-// enough: PyTorch's safetensors.torch.save_model() writes only one. Used by the programs for
-// checkpoints and by users for their own state dicts.
+// Keys must be the same; only the prefix module., which PyTorch's DataParallel puts before all of
+// them, is dropped. What is left over is an error that lists the difference: a file whose layers
+// have other names is renamed by who knows them, as a NamedTensor's name is a text. Of tied weights
+// one name is enough: PyTorch's safetensors.torch.save_model() writes only one. Used by the
+// programs for checkpoints and by users for their own state dicts.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@
 namespace sinter::nn {
 
 struct LoadOptions {
-  bool same_keys_only = false;        // resuming: no renaming
+  bool same_keys_only = false;        // resuming: module. stays, too
   std::string source = "state dict";  // what `from` is, for messages: the path of the file
   std::string hint = "";              // of the error
 };
 
-// Copies the values of `from` into `to`. Returns what happened in a line: "same keys", "dropped the
-// prefix layers.", "by order: fc1 is 0, fc2 is 2", each also with "; converted bf16 to f32". Throws
-// checkpoint; then nothing was changed.
+// Copies the values of `from` into `to`. Returns what happened in a line: "same keys" or "dropped
+// the prefix module.", each also with "; converted bf16 to f32". Throws checkpoint; then nothing
+// was changed.
 std::string load_state_dict(
     const NamedTensors& to, const NamedTensors& from, const LoadOptions& options = {});
 inline std::string load_state_dict(

@@ -20,9 +20,8 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
 struct Comparison {
   std::string headline{};  // "1402 -> 1157 us = 1.21x [1.19,1.23]"
   std::vector<ComparedRow> rows{};
-  std::vector<std::string> expected_saving{};  // lines
-  std::string summary{};                       // lines: where the time went, what was counted
-  SINTER_FIELD_LIST(headline, summary, rows, expected_saving)
+  std::string summary{};  // lines: where the time went, what was counted
+  SINTER_FIELD_LIST(headline, summary, rows)
 };
 
 struct Exports {

@@ -32,7 +32,5 @@ inline constexpr double kNearRoof = 0.60;   // at least: bound by that roof
 inline constexpr double kFarFromRoof = 0.30;  // below: too little work in flight
 // Verdicts of steps: shares of the window, and of self time.
 inline constexpr double kInputShare = 0.20, kHostShare = 0.25, kClassShare = 0.50;
-// A measured saving in parts of the expected one: outside, LOOK.
-inline constexpr double kSavingLow = 0.75, kSavingHigh = 1.33;
 
 }  // namespace sinter::profiler

@@ -31,12 +31,12 @@ void check_device(int device);
 // A process uses one card: the first that is asked for here.
 Allocator& allocator(int device);
 // Opens what the first step would wait for: the card, cuBLASLt, the choices kept, and for one with
-// convolutions cuDNN; done(what) follows each. For a thread beside one that loads data, which waits
+// convolutions cuDNN. For a thread beside one that loads data, which waits
 // for a library before it captures: should that wait for the whole card, it would invalidate a
 // capture of whatever thread, so no other is opened here. Kernels are loaded one by one, when they
 // are rehearsed: the toolkits that this builds with do so by themselves. What fails is skipped: who
 // needs it will be told.
-void warm_up(int device, bool convolves, const std::function<void(const char* what)>& done);
+void warm_up(int device, bool convolves);
 
 void copy_to_device(void* to, const void* from, size_t bytes);  // `from` may be changed on return
 void copy_to_host(void* to, const void* from, size_t bytes);  // after all that was launched before

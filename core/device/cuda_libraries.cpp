@@ -15,23 +15,21 @@ template <class Handle> void open() {
 
 }  // namespace
 
-void warm_up(int device, [[maybe_unused]] bool convolves,
-    const std::function<void(const char* what)>& done) {
-  const auto open_first = [&](const char* what, const std::function<void()>& open) {
+void warm_up(int device, [[maybe_unused]] bool convolves) {
+  const auto try_to = [](const std::function<void()>& open) {
     try {
       open();
     } catch (const Error&) {  // who needs it will be told
     }
-    done(what);
   };
-  open_first("card", [&] {
+  try_to([&] {
     allocator(device);
     thread_state();
   });
-  open_first("cuBLASLt", open<CublasLtHandle>);
-  open_first("choices kept", [] { kept_choice(""); });
+  try_to(open<CublasLtHandle>);
+  try_to([] { kept_choice(""); });
 #if SINTER_HAS_CUDNN
-  if (convolves) open_first("cuDNN", open<CudnnHandle>);
+  if (convolves) try_to(open<CudnnHandle>);
 #endif
 }
 

@@ -20,7 +20,7 @@ CardFacts card_facts() { not_built(); }
 int multiprocessors() { not_built(); }
 size_t shared_memory_limit() { not_built(); }
 Allocator& allocator(int) { not_built(); }
-void warm_up(int, bool, const std::function<void(const char*)>&) { not_built(); }
+void warm_up(int, bool) { not_built(); }
 void copy_to_device(void*, const void*, size_t) { not_built(); }
 void copy_to_host(void*, const void*, size_t) { not_built(); }
 void copy_on_device(void*, const void*, size_t) { not_built(); }

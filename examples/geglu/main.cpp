@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "capture/explain.h"
+#include "cli/comparison.h"
+#include "cli/process.h"
 #include "core/parallel.h"
-#include "examples/cli/comparison.h"
-#include "examples/cli/process.h"
 #include "nn/glu.h"
 #include "nn/init.h"
 #include "profiler/thresholds.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "cli/process.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/process.h"
 #include "examples/mnist/model.h"
 #include "measure/comparison.h"
 

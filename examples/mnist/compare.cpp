@@ -7,10 +7,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/comparison.h"
+#include "cli/process.h"
 #include "core/context.h"
 #include "core/parallel.h"
-#include "examples/cli/comparison.h"
-#include "examples/cli/process.h"
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/model.h"
 #include "measure/rounding.h"

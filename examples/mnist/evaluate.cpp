@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "autograd/autograd.h"
+#include "cli/process.h"
 #include "core/atomic_file.h"
 #include "core/json.h"
-#include "examples/cli/process.h"
 #include "examples/mnist/model.h"
 #include "ops/ops.h"
 #include "profiler/exports.h"

@@ -4,10 +4,10 @@
 
 #include <functional>
 
+#include "cli/output.h"
 #include "core/communicator.h"
 #include "core/fields.h"
 #include "data/batches.h"
-#include "examples/cli/output.h"
 #include "nn/module.h"
 
 namespace sinter::mnist {

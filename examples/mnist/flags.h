@@ -3,11 +3,11 @@
 // flags.
 #pragma once
 
+#include "cli/app.h"
+#include "cli/step.h"
 #include "data/batches.h"
 #include "data/dataset.h"
 #include "data/digits.h"
-#include "examples/cli/app.h"
-#include "examples/cli/step.h"
 #include "nn/schedule.h"
 
 namespace sinter::mnist {

@@ -38,15 +38,15 @@ int main(int argc, char** argv) {
       add_diff);
   app.add("calibrate",
       "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
-  app.add(
-      "explain", "Says what a word of the output means: Disp, xpred, roof, saving ..", add_explain);
+  app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
+      add_explain);
   app.add("data",
       "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
       "as four MNIST files.",
       add_data);
   app.add("doctor",
-      "Looks at the build, the machine and the devices, and tries each of them; with FILE, at a "
-      "checkpoint.",
+      "Looks at the build, its libraries, the machine's roofs, and one step of each device; with "
+      "FILE, at a checkpoint.",
       add_doctor);
   return app.main(argc, argv);
 }

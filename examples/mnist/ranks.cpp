@@ -10,12 +10,12 @@
 #include <filesystem>
 #include <sstream>
 
+#include "cli/process.h"
 #include "core/classic.h"
 #include "core/parallel.h"
 #include "core/tensor.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
-#include "examples/cli/process.h"
 
 namespace sinter::mnist {
 namespace {

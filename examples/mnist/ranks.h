@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
+#include "cli/app.h"
 #include "core/communicator.h"
-#include "examples/cli/app.h"
 
 namespace sinter::mnist {
 

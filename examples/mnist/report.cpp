@@ -6,11 +6,11 @@
 
 #include "capture/explain.h"
 #include "capture/measure.h"
+#include "cli/process.h"
+#include "cli/step.h"
 #include "core/device/memory.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/process.h"
-#include "examples/cli/step.h"
 #include "examples/mnist/run.h"
 #include "measure/comparison.h"
 #include "profiler/exports.h"
@@ -142,8 +142,7 @@ void StepProfile::report() {
       table);
   report_ranks();
   run_.out.note("files", join(files.files()));
-  std::string shown = files.has("table") || run_.flags.mode.view.guess ? "\n" + table : "";
-  if (run_.flags.mode.view.guess) shown = "\n" + guess(*report_) + shown;
+  std::string shown = files.has("table") ? "\n" + table : "";
   if (!shown.empty()) run_.out.result_text(shown);
 }
 

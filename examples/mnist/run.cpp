@@ -10,6 +10,7 @@
 #include "core/atomic_file.h"
 #include "core/classic.h"
 #include "core/device/cpu_gemm.h"
+#include "core/device/cuda.h"
 #include "nn/crc32.h"
 
 namespace sinter::mnist {
@@ -38,8 +39,11 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   std::string why;
   std::tie(device, why) = choose_device(flags.common->device);
   device = ranks.use(device, flags.common->device.starts_with("cuda:"));
-  start.done("device");
-  start.open_beside(device, flags.model.net().find("conv") != std::string::npos);
+  // What the first step would wait for is opened while the data is loaded.
+  if (device.type == Device::Type::cuda) {
+    const bool convolves = flags.model.net().find("conv") != std::string::npos;
+    opens_ = std::jthread([this, convolves] { cuda::warm_up(device.index, convolves); });
+  }
   std::optional<SavedModel> init;
   if (!flags.run.init.empty() && !resumed) {
     init = read_model(flags.run.init);
@@ -56,7 +60,6 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   flags.data.what = data.place;  // what was found is what the config remembers
   flags.data.crc32 = fmt::format("{:08x}", data.crc32);
   const std::string build = build_id();
-  start.done("data");
   time.start();
   BatchOptions batch_options = flags.batches(device);
   batch_options.rank = ranks.rank();
@@ -70,7 +73,6 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   }
   const OptimizerFlags& optimizer = flags.optimizer;
   batches.emplace(data.train, batch_options);
-  start.done("batches");
   per_epoch = batches->per_epoch();
   steps = optimizer.steps.value_or(optimizer.epochs * per_epoch);
   epochs = (steps + per_epoch - 1) / per_epoch;
@@ -83,7 +85,6 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
         flags.data.normalize);
   }
   note_model(*model);
-  start.done("model");
   const std::string where =
       ranks.many() ? cat(device.str().substr(0, 4), " x ", ranks.size(), " ranks") : device.str();
   int64_t& asked = flags.common->threads;
@@ -96,7 +97,6 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   const std::string threads = choose_threads(flags, first);
   asked = num_threads();
   config = all_flags.config("train");
-  start.done("threads");
   manual_seed(flags.common->seed);
   out.note("device", "{}{}, {}{}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
       ranks.many() ? fmt::format("{} ranks of ", ranks.size()) : "", threads, flags.model.dtype,
@@ -113,7 +113,6 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   at().device = where;
   at().build = build;
   time.stop();
-  start.done("trainer");
 }
 
 void Run::check_ranks(const std::string& build) const {

@@ -5,11 +5,12 @@
 // One thread.
 #pragma once
 
+#include <thread>
+
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/model.h"
 #include "examples/mnist/ranks.h"
 #include "examples/mnist/run_folder.h"
-#include "measure/start.h"
 #include "measure/timer.h"
 #include "nn/checkpoint.h"
 #include "profiler/session.h"
@@ -94,7 +95,6 @@ struct Run {
   std::optional<RunLog> log;
   std::string config;
   Stopwatch time;
-  measure::StartTimeline start;
   int64_t per_epoch = 0, steps = 0, epochs = 0;
   int64_t first_step = 0, first_epoch = 0;  // of this process
   int64_t saved_step = -1;                  // of the newest checkpoint
@@ -110,6 +110,7 @@ struct Run {
   void check_room() const;
   void link_once();
   bool linked = false;
+  std::jthread opens_;
 };
 
 // --profile of a run: the window of steps that is recorded, as many clean steps behind it, the

@@ -12,10 +12,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cli/output.h"
 #include "core/atomic_file.h"
 #include "core/classic.h"
 #include "core/json.h"
-#include "examples/cli/output.h"
 
 namespace sinter::mnist {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "cli/process.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/cli/process.h"
 #include "examples/mnist/run.h"
 #include "profiler/roofs.h"
 #include "profiler/stats.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "autograd/autograd.h"
+#include "cli/process.h"
 #include "distributed/mpi.h"
-#include "examples/cli/process.h"
 #include "examples/mnist/run.h"
 
 namespace sinter::mnist {
@@ -24,7 +24,6 @@ class Loop {
     return run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
   }
   void after_step();
-  void mark_start();
   void show_progress();
   void look_at_loss();
   void end_epoch();
@@ -63,19 +62,7 @@ void Loop::run() {
   }
 }
 
-// A fused step is recorded twice, then replayed.
-void Loop::mark_start() {
-  constexpr int64_t kStart = 3;
-  const int64_t step = at_.step - run_.first_step;
-  if (step > kStart) return;
-  const capture::Step* captured = run_.trainer->captured_step();
-  const bool replayed = captured && captured->stats().replays > 0;
-  run_.start.done(replayed ? "first replay" : cat("step ", step));
-  if (step == kStart) run_.out.detail(run_.start.text());
-}
-
 void Loop::after_step() {
-  mark_start();
   profile_.step(run_.trainer->timer());
   const double minutes =
       (run_.time.running_seconds() - before_) * double(run_.steps - run_.first_step) / 60;

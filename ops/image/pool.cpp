@@ -11,7 +11,6 @@
 
 #include <array>
 
-#include "ops/image/fast/pool_rows.h"
 #include "ops/kernels.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/rows/row_loops.h"
@@ -79,33 +78,14 @@ Cost avg_backward_cost(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(area(attrs.as<Pool2dBackwardAttrs>()) * in[0].numel(), in, out);
 }
 
-// Windows of 2 x 2 side by side, without padding: no element is in two. `even`: every one is in
-// one.
-bool is_halving(const PoolPlane& plane, bool even) {
-  return plane.rows.kernel == 2 && plane.columns.kernel == 2 && plane.side_by_side() &&
-         !(even && (plane.rows.size % 2 || plane.columns.size % 2));
-}
-
-// For all planes of x and y, or of dx and dy: row(row of x, the row below it, row of y, its place
-// in y, outputs) for each row of y if `halving`, else whole(plane of x, plane of y, its place in
-// y). A generic `row` is compiled only for types that pool_rows takes.
-template <class T, class Row, class Whole>
-void for_planes(const PoolPlane& plane, const Tensor& x, const Tensor& y, bool halving,
-    const Row& row, const Whole& whole) {
+// For all planes of x and y, or of dx and dy: f(plane of x, plane of y, its place in y).
+template <class T, class F>
+void for_planes(const PoolPlane& plane, const Tensor& x, const Tensor& y, const F& f) {
   const int64_t inputs = plane.inputs(), outputs = plane.outputs();
-  const int64_t width = plane.columns.size, n = plane.columns.outputs;
-  const auto run = [&](T* of_x, T* of_y, int64_t at) {
-    if constexpr (pool_rows::kTakes<T>) {
-      for (int64_t p = 0; halving && p < plane.rows.outputs; ++p)
-        row(of_x + 2 * p * width, of_x + (2 * p + 1) * width, of_y + p * n, at + p * n, n);
-      if (halving) return;
-    }
-    whole(of_x, of_y, at);
-  };
   const int64_t bytes = (inputs + outputs) * static_cast<int64_t>(sizeof(T));
   parallel_for(y.size(0) * y.size(1), grain_of(bytes), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      run(x.data<T>() + i * inputs, y.data<T>() + i * outputs, i * outputs);
+      f(x.data<T>() + i * inputs, y.data<T>() + i * outputs, i * outputs);
   });
 }
 
@@ -130,23 +110,22 @@ template <class T>
 void max_plane(const PoolPlane& plane, bool relu, const T* x, T* y, uint8_t* index) {
   using V = compute_t<T>;
   using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
-  const int64_t cols = plane.columns.outputs;
-  V* best = thread_buffer<V, BufferFor::kernel>(cols);
-  Place* place = thread_buffer<Place, BufferFor::kernel>(cols);
-  for (int64_t p = 0; p < plane.rows.outputs; ++p, y += cols, index += cols) {
-    std::fill_n(best, cols, V(0));
-    std::fill_n(place, cols, Place(-1));
-    plane.for_taps(p, false, [&](int64_t k, int64_t at, int64_t q, int64_t n) {
-      with_step(plane.columns.stride,
-          [&](auto step) { max_tap(x + at, step, n, static_cast<Place>(k), best + q, place + q); });
+  const int64_t n = plane.outputs();
+  V* best = thread_buffer<V, BufferFor::kernel>(n);
+  Place* place = thread_buffer<Place, BufferFor::kernel>(n);
+  std::fill_n(best, n, V(0));
+  std::fill_n(place, n, Place(-1));
+  plane.for_taps(false, [&](int64_t k, int64_t at, int64_t output, int64_t count) {
+    with_step(plane.columns.stride, [&](auto step) {
+      max_tap(x + at, step, count, static_cast<Place>(k), best + output, place + output);
     });
-    for (int64_t q = 0; relu && q < cols; ++q) {
-      if (best[q] <= V(0)) place[q] = kNoPlace;
-      best[q] = pointwise::Relu().forward(best[q]);
-    }
-    for (int64_t q = 0; q < cols; ++q) y[q] = T(best[q]);
-    for (int64_t q = 0; q < cols; ++q) index[q] = static_cast<uint8_t>(place[q]);
+  });
+  for (int64_t i = 0; relu && i < n; ++i) {
+    if (best[i] <= V(0)) place[i] = kNoPlace;
+    best[i] = pointwise::Relu().forward(best[i]);
   }
+  for (int64_t i = 0; i < n; ++i) y[i] = T(best[i]);
+  for (int64_t i = 0; i < n; ++i) index[i] = static_cast<uint8_t>(place[i]);
 }
 void max_cpu(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
@@ -154,12 +133,9 @@ void max_cpu(const Call& call) {
   const PoolPlane plane(attrs, x, y);
   uint8_t* index = call.out[1].data<uint8_t>();
   visit_float(x.dtype(), [&]<class T>(T) {
-    for_planes<T>(
-        plane, x, y, is_halving(plane, false),
-        [&](auto top, auto below, auto to, auto at, auto n) {
-          pool_rows::max_row(top, below, to, index + at, n, attrs.relu);
-        },
-        [&](T* from, T* to, int64_t at) { max_plane(plane, attrs.relu, from, to, index + at); });
+    for_planes<T>(plane, x, y, [&](const T* from, T* to, int64_t at) {
+      max_plane(plane, attrs.relu, from, to, index + at);
+    });
   });
 }
 
@@ -169,24 +145,20 @@ void avg_tap(const T* __restrict x, Step step, int64_t n, V* __restrict sums) {
 }
 template <class T> void avg_plane(const PoolPlane& plane, const T* x, T* y) {
   using V = compute_t<T>;
-  const int64_t cols = plane.columns.outputs;
-  V* sums = thread_buffer<V, BufferFor::kernel>(cols);
-  for (int64_t p = 0; p < plane.rows.outputs; ++p, y += cols) {
-    std::fill_n(sums, cols, V(0));
-    plane.for_taps(p, false, [&](int64_t, int64_t at, int64_t q, int64_t n) {
-      with_step(plane.columns.stride, [&](auto step) { avg_tap(x + at, step, n, sums + q); });
-    });
-    for (int64_t q = 0; q < cols; ++q) y[q] = T(sums[q] / static_cast<V>(plane.area()));
-  }
+  const int64_t n = plane.outputs();
+  V* sums = thread_buffer<V, BufferFor::kernel>(n);
+  std::fill_n(sums, n, V(0));
+  plane.for_taps(false, [&](int64_t, int64_t at, int64_t output, int64_t count) {
+    with_step(
+        plane.columns.stride, [&](auto step) { avg_tap(x + at, step, count, sums + output); });
+  });
+  for (int64_t i = 0; i < n; ++i) y[i] = T(sums[i] / static_cast<V>(plane.area()));
 }
 void avg_cpu(const Call& call) {
   const Tensor &x = call.in[0], &y = call.out[0];
   const PoolPlane plane(call.as<Pool2dAttrs>(), x, y);
   visit_float(x.dtype(), [&]<class T>(T) {
-    for_planes<T>(
-        plane, x, y, is_halving(plane, false),
-        [&](auto top, auto below, auto to, auto, auto n) { pool_rows::avg_row(top, below, to, n); },
-        [&](T* from, T* to, int64_t) { avg_plane(plane, from, to); });
+    for_planes<T>(plane, x, y, [&](const T* from, T* to, int64_t) { avg_plane(plane, from, to); });
   });
 }
 
@@ -216,12 +188,8 @@ void max_backward_cpu(const Call& call) {
   const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
   const uint8_t* index = call.in[1].data<uint8_t>();
   visit_float(dy.dtype(), [&]<class T>(T) {
-    for_planes<T>(
-        plane, dx, dy, is_halving(plane, true),
-        [&](auto top, auto below, auto from, auto at, auto n) {
-          pool_rows::max_backward_row(from, index + at, top, below, n);
-        },
-        [&](T* to, T* from, int64_t at) { max_backward_plane(plane, from, index + at, to); });
+    for_planes<T>(plane, dx, dy,
+        [&](T* to, const T* from, int64_t at) { max_backward_plane(plane, from, index + at, to); });
   });
 }
 
@@ -231,12 +199,9 @@ template <class T> void avg_backward_plane(const PoolPlane& plane, const T* dy, 
   const int64_t n = plane.inputs();
   V* sums = thread_buffer<V, BufferFor::kernel>(n);
   std::fill_n(sums, n, V(0));
-  for (int64_t p = 0; p < plane.rows.outputs; ++p) {
-    plane.for_taps(p, true, [&](int64_t, int64_t at, int64_t q, int64_t count) {
-      const T* g = dy + p * plane.columns.outputs + q;
-      for (int64_t i = 0; i < count; ++i) sums[at + i * plane.columns.stride] += V(g[i]);
-    });
-  }
+  plane.for_taps(true, [&](int64_t, int64_t at, int64_t output, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) sums[at + i * plane.columns.stride] += V(dy[output + i]);
+  });
   const V share = V(1) / static_cast<V>(plane.area());
   for (int64_t i = 0; i < n; ++i) dx[i] = T(sums[i] * share);
 }
@@ -245,11 +210,7 @@ void avg_backward_cpu(const Call& call) {
   const PoolPlane plane(call.as<Pool2dBackwardAttrs>(), dx, dy);
   visit_float(dy.dtype(), [&]<class T>(T) {
     for_planes<T>(
-        plane, dx, dy, is_halving(plane, true),
-        [&](auto top, auto below, auto from, auto, auto n) {
-          pool_rows::avg_backward_row(from, top, below, n);
-        },
-        [&](T* to, T* from, int64_t) { avg_backward_plane(plane, from, to); });
+        plane, dx, dy, [&](T* to, const T* from, int64_t) { avg_backward_plane(plane, from, to); });
   });
 }
 

@@ -84,20 +84,17 @@ struct PoolPlane {
         f((h - rows.start(p)) * columns.kernel + w - columns.start(q), p * columns.outputs + q);
     }
   }
-  // f(k, at, q, n) for row p of the outputs: in the n windows from column q on, element k of the
-  // window lies inside x, in the first of them at `at`, in the next a stride further on. Row by row
-  // of the window, its columns in order, or from the last one on: then an element of x meets its
-  // windows in order.
-  template <class F> void for_taps(int64_t p, bool from_last, const F& f) const {
-    const auto down = rows.taps(p);
-    for (int64_t r = down.begin; r < down.end; ++r) {
-      for (int64_t i = 0; i < columns.kernel; ++i) {
-        const int64_t s = from_last ? columns.kernel - 1 - i : i;
-        const auto [q, end] = columns.outputs_of(s);
-        if (q < end)
-          f(r * columns.kernel + s, (rows.start(p) + r) * columns.size + columns.start(q) + s, q,
-              end - q);
-      }
+  // f(k, at, output, n): in the n windows from `output` on, which lie in one row, element k of the
+  // window lies inside x, in the first of them at `at`, in the next a stride further on. An output
+  // meets its elements in order; or, from the last one on, an element of x its windows in order.
+  template <class F> void for_taps(bool from_last, const F& f) const {
+    for (int64_t i = 0; i < area(); ++i) {
+      const int64_t k = from_last ? area() - 1 - i : i;
+      const int64_t r = k / columns.kernel, s = k % columns.kernel;
+      const auto down = rows.outputs_of(r), right = columns.outputs_of(s);
+      for (int64_t p = down.begin; p < down.end && right.begin < right.end; ++p)
+        f(k, (rows.start(p) + r) * columns.size + columns.start(right.begin) + s,
+            p * columns.outputs + right.begin, right.end - right.begin);
     }
   }
 };

@@ -192,8 +192,7 @@ function bars(view) {
       r.bytes.map(kilobytes).join(' -> '), ' kB'))));
   view.append(card('Eager against fused', D.comparison.headline,
     times ? legend(['eager', 'fused'], 'self time of a step, from profiled rounds: they only ' +
-      'apportion, the headline is from clean rounds') : null, ...rows,
-    c.expected_saving.length ? node('pre', {}, c.expected_saving.join('\n')) : null));
+      'apportion, the headline is from clean rounds') : null, ...rows));
   drawn.bars = view.querySelectorAll('div.pair').length;
 }
 

@@ -22,7 +22,7 @@ check() {
     { echo "not self-contained: $1"; exit 1; }
 }
 export -f compile check
-folders='core|profiler|ops|autograd|capture|measure|nn|data|distributed|train|examples|bench|tests'
+folders='core|profiler|ops|autograd|capture|measure|nn|data|distributed|train|cli|examples|bench|tests'
 headers=$(find . -regextype posix-extended -regex "\./($folders)/.*\.h" -printf '%P\n' |
   grep -vE '^core/device/kernel_(cuda|simt)\.h$' | LC_ALL=C sort)
 [[ -n $headers ]] || { echo "check_headers: no headers found"; exit 1; }

@@ -7,13 +7,13 @@
 # - A family's fast paths, ops/FAMILY/fast/, are included by that family and by tests alone.
 # - OpenMP is named in core/parallel.* only.
 # - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the
-#   package needs none of their flags. Those that drive a CUDA card (core/device/cuda_*.h,
-#   kernel_cuda.h) may name its toolkit. core/json.h is not installed, so no header includes it.
+#   package needs none of their flags; but for those of cli, which is linked apart. Those that drive
+#   a CUDA card (core/device/cuda_*.h, kernel_cuda.h) may name its toolkit. core/json.h is not installed, so no header includes it.
 # - What the processor or the build has (intrinsics, __CUDACC__, SINTER_HAS_CUDA) is asked in
 #   core/device/ and in ops/FAMILY/fast/ only, as far as core, ops, autograd and capture go.
 set -euo pipefail
 cd "$1"
-folders="core|profiler|ops|autograd|capture|measure|nn|data|distributed|train|examples|bench|tests"
+folders="core|profiler|ops|autograd|capture|measure|nn|data|distributed|train|cli|examples|bench|tests"
 
 find . -type f -regextype posix-extended \
   -regex "\./($folders)/.*\.(h|cpp|cuh|cu)" -printf '%P\n' | LC_ALL=C sort | xargs awk '
@@ -28,9 +28,10 @@ BEGIN {
   allowed["data"] = allowed["nn"] " data"
   allowed["distributed"] = allowed["data"] " distributed"
   allowed["train"] = allowed["distributed"] " train"
-  allowed["examples"] = allowed["train"] " examples"
+  allowed["cli"] = allowed["train"] " cli"
+  allowed["examples"] = allowed["cli"] " examples"
   allowed["bench"] = allowed["examples"] " bench"
-  allowed["tests"] = allowed["train"] " examples bench tests"
+  allowed["tests"] = allowed["bench"] " tests"
   toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda|cupti)[.]h$"
   others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|" \
            "zconf|png|gtest|gmock|cupti|mpi|nccl)"
@@ -45,16 +46,16 @@ FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
     report(folder " may include only: " allowed[folder])
   else if (target[1] == "ops" && target[3] == "fast" && part[2] != target[2] && folder != "tests")
     report("ops/" target[2] "/fast is for ops/" target[2] " alone")
-  else if (quoted[2] == "core/json.h" && FILENAME ~ /\.h$/ && folder !~ /^(examples|bench|tests)$/)
+  else if (quoted[2] == "core/json.h" && FILENAME ~ /\.h$/ && folder !~ /^(cli|examples|bench|tests)$/)
     report("core/json.h is not installed: it is for .cpp files")
 }
-/^[ \t]*#[ \t]*include[ \t]*[<"]/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ {
+/^[ \t]*#[ \t]*include[ \t]*[<"]/ && folder !~ /^(cli|examples|bench|tests)$/ && FILENAME ~ /\.h$/ {
   name = $0; sub(/^[^<"]*[<"]/, "", name); sub(/[>"].*/, "", name)
   if (name ~ others && FILENAME != "core/json.h" &&
       !(FILENAME ~ toolkit && name ~ /^(cuda|cublas|cudnn|cupti)/))
     report("an installed header includes no library of others")
 }
-/SINTER_HAS_/ && folder !~ /^(examples|bench|tests)$/ && FILENAME ~ /\.h$/ &&
+/SINTER_HAS_/ && folder !~ /^(cli|examples|bench|tests)$/ && FILENAME ~ /\.h$/ &&
   !(FILENAME ~ toolkit && /SINTER_HAS_CU(DA|DNN|PTI)/) {
   report("an installed header asks for no library of others")
 }

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "examples/cli/comparison.h"
-#include "examples/cli/process.h"
+#include "cli/comparison.h"
+#include "cli/process.h"
 #include "ops/fused/fused.h"
 #include "tests/capture/step_util.h"
 #include "tests/examples/program.h"

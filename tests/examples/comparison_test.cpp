@@ -1,5 +1,5 @@
 // What the comparison of two modes decides before it runs.
-#include "examples/cli/comparison.h"
+#include "cli/comparison.h"
 
 #include <gtest/gtest.h>
 

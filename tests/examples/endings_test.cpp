@@ -6,9 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/process.h"
 #include "data/idx.h"
 #include "data/npy.h"
-#include "examples/cli/process.h"
 #include "nn/safetensors.h"
 #include "tests/data/data_test_util.h"
 #include "tests/examples/program.h"
@@ -312,15 +312,6 @@ output "y" %8
 )"));
   expect_facts(program.run(3, {"predict", "--from", "r", "--index", "0", "--graph", "odd"}).err,
       {"error: graph: not for predict: odd; gather_batch: index out of range: "});
-}
-
-// An answer is waited for, so the question is asked.
-TEST(MnistGuess, AsksWithQuietToo) {
-  const Program program;
-  const Result r = program.run(0, {"compare", "--data", "synthetic", "--hidden", "8", "--threads",
-                                      "1", "--rounds", "1", "--steps", "1", "-q", "--guess"});
-  expect_facts(r.err, {"guess   how many launches has a step?", "which row takes longest?"});
-  expect_facts(r.out, {"you said nothing, it is "});
 }
 
 // The one NaN of a file is found, although a step later all weights are NaN.

@@ -185,7 +185,7 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   }
   // Some of each kind: what reads the output reads all of it.
   for (const char* word : {"%roof", "Alloc kB", "CUDA total", "Of bound", "rest of step", "counted",
-           "images/s", "precision", "keeps", "bf16", "latency-bound", "Kind", "A / B", "test"})
+           "images/s", "precision", "keeps", "roofs", "latency-bound", "Kind", "A / B", "test"})
     EXPECT_TRUE(words.all.contains(word)) << word;
 
   std::vector<std::string> unknown;
@@ -313,7 +313,7 @@ TEST(Explain, TextIsAsWideAsTheTerminal) {
   program.environment = {"TERM=xterm", "NO_COLOR=1"};
   for (const unsigned short columns : {60, 80, 140}) {
     program.columns = columns;
-    for (const char* word : {"threads", "saving", "softmax_xent"}) {
+    for (const char* word : {"threads", "distortion", "softmax_xent"}) {
       const size_t widest = std::min<size_t>(columns, 100);
       std::string text = program.run(0, {"explain", word}).err;
       std::erase(text, '\r');

@@ -2,8 +2,8 @@
 // transcripts.
 #include <gtest/gtest.h>
 
-#include "examples/cli/app.h"
-#include "examples/cli/process.h"
+#include "cli/app.h"
+#include "cli/process.h"
 #include "tests/test_util.h"
 
 namespace sinter::cli {

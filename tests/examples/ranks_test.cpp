@@ -338,14 +338,6 @@ TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
   }
 }
 
-TEST_F(MnistRanks, DoctorTriesASumOverAllRanks) {
-  for (const int ranks : {1, 2}) {
-    const Result r = RankProgram(ranks).run(0, {"doctor"});
-    expect_facts(r.out, {ranks == 1 ? "a sum over 1 rank is right" : "over 2 ranks is right"});
-    EXPECT_EQ(count_of_text(r.out, "ready: "), 1U) << r.out;
-  }
-}
-
 // A launcher of another MPI, or a build without MPI: not as many runs beside each other.
 TEST(MnistLaunched, IsRefusedWhereTheRanksDoNotKnowEachOther) {
   Program program;

@@ -3,7 +3,7 @@
 // may part].
 #include <gtest/gtest.h>
 
-#include "examples/cli/comparison.h"
+#include "cli/comparison.h"
 #include "tests/closeness.h"
 #include "tests/examples/program.h"
 

@@ -1,7 +1,7 @@
 // Signals, where a step does not come to its end.
 #include <gtest/gtest.h>
 
-#include "examples/cli/process.h"
+#include "cli/process.h"
 #include "tests/examples/program.h"
 
 namespace sinter::test {

@@ -53,48 +53,27 @@ TEST(StateDict, SameKeysInAnyOrderInPlace) {
       version);  // a tape that saved the weight must notice
 }
 
-TEST(StateDict, DropsAndAddsPrefixes) {
-  for (const std::string prefix : {"layers.", "module.", "net."}) {
-    Mlp mlp({6, 5, 4});
-    const NamedTensors from =
-        changed_copy(mlp, [&](const std::string& name) { return prefix + name; });
-    EXPECT_EQ(load_state_dict(mlp, from), "dropped the prefix " + prefix);
-    expect_loaded(mlp, from);
-    NamedTensors to;
-    for (const auto& [name, t] : Mlp({6, 5, 4}).state_dict()) to.push_back({prefix + name, t});
-    EXPECT_EQ(load_state_dict(to, mlp.state_dict()), "added the prefix " + prefix);
-    EXPECT_EQ(to[0].tensor.to_vector<float>(), from[0].tensor.to_vector<float>());
-    expect_error(checkpoint, {"4 missing, 4 unexpected"},
-        [&] { load_state_dict(mlp, from, {.same_keys_only = true}); });
-  }
-}
-
-TEST(StateDict, ByOrderOfTheNumbersInTheNames) {
-  Mlp mlp({6, 5, 4, 3});
-  const NamedTensors from = changed_copy(mlp, [](const std::string& name) {
-    return std::string(name[0] == '0'   ? "fc9"
-                       : name[0] == '2' ? "fc10"
-                                        : "fc11") +
-           name.substr(1);  // as text fc10 is before fc9
-  });
-  EXPECT_EQ(load_state_dict(mlp, {from[2], from[3], from[4], from[5], from[0], from[1]}),
-      "by order: fc9 is 0, fc10 is 2, fc11 is 4");
-  expect_loaded(mlp, from);
-  // Shapes that do not fit, a layer without a number, two layers of one number, another count: no
-  // guess.
-  const auto refused = [&](size_t i, const std::string& name) {
-    NamedTensors other = from;
-    other[i].name = name;
-    expect_error(checkpoint, {"6 missing, 6 unexpected, 0 of another shape"},
-        [&] { load_state_dict(mlp, other); });
+TEST(StateDict, DropsThePrefixOfDataParallelAndNoOther) {
+  Mlp mlp({6, 5, 4});
+  const auto prefixed = [&](const std::string& prefix) {
+    return changed_copy(mlp, [&](const std::string& name) { return prefix + name; });
   };
-  refused(0, "fc12.weight");
-  refused(0, "first.weight");
-  refused(0, "conv10.weight");
-  refused(0, "fc9.gain");
-  expect_error(checkpoint, {"6 missing, 4 unexpected"}, [&] {
-    load_state_dict(mlp, {from[0], from[1], from[2], from[3]});
-  });
+  const NamedTensors from = prefixed("module.");
+  EXPECT_EQ(load_state_dict(mlp, from), "dropped the prefix module.");
+  expect_loaded(mlp, from);
+  expect_error(checkpoint, {"4 missing, 4 unexpected", "unexpected module.0.weight "},
+      [&] { load_state_dict(mlp, from, {.same_keys_only = true}); });
+  for (const std::string prefix : {"layers.", "net.", "module.module.", "modules."})
+    expect_error(
+        checkpoint, {"4 missing, 4 unexpected"}, [&] { load_state_dict(mlp, prefixed(prefix)); });
+  NamedTensors some = from;
+  some[0].name = "0.weight";
+  expect_error(checkpoint, {"3 missing, 3 unexpected"}, [&] { load_state_dict(mlp, some); });
+  // A model whose own child is called so.
+  NamedTensors to;
+  for (const auto& [name, t] : Mlp({6, 5, 4}).state_dict()) to.push_back({"module." + name, t});
+  EXPECT_EQ(load_state_dict(to, from), "same keys");
+  EXPECT_EQ(to[0].tensor.to_vector<float>(), from[0].tensor.to_vector<float>());
 }
 
 TEST(StateDict, ConvertsFloatingTypesAndRefreshesBf16Copies) {
@@ -135,8 +114,9 @@ TEST(StateDict, TheDifferenceIsListedAndNothingIsLoaded) {
   const std::string text = test::message_of([&] { load_state_dict(mlp, many); });
   test::expect_facts(text, {"unexpected extra9 ", "\n    and 3 more"});
   EXPECT_EQ(text.find("extra10"), std::string::npos) << text;
-  // Told against the renaming that fits best: one key is missing, not all.
-  NamedTensors prefixed = changed_copy(mlp, [](const std::string& name) { return "net." + name; });
+  // Told without the prefix: one key is missing, not all.
+  NamedTensors prefixed =
+      changed_copy(mlp, [](const std::string& name) { return "module." + name; });
   prefixed.pop_back();
   expect_error(checkpoint, {"1 missing, 0 unexpected", "missing 4.bias f32[10]"},
       [&] { load_state_dict(mlp, prefixed); });

@@ -29,8 +29,6 @@ TEST(Thresholds, AreTheNumbersThatArePromised) {
   EXPECT_EQ(kInputShare, 0.20);
   EXPECT_EQ(kHostShare, 0.25);
   EXPECT_EQ(kClassShare, 0.50);
-  EXPECT_EQ(kSavingLow, 0.75);
-  EXPECT_EQ(kSavingHigh, 1.33);
 }
 
 }  // namespace

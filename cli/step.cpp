@@ -1,11 +1,10 @@
-#include "examples/cli/step.h"
+#include "cli/step.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <map>
 
 #include "core/atomic_file.h"
@@ -199,7 +198,6 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
       "more of them: memory (bytes allocated, freed, at most in use, kept), footprint (grid, "
       "registers, occupancy ..)",
       check_table);
-  not_saved(flags.toggle("guess", view.guess, "asks for your guess before the table"));
   flags.word("expect", view.expect, "LIST",
       "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7",
       [](const std::string& text) { parse_expectations(text); });
@@ -316,31 +314,6 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
       cat(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
           join(untrusted, "; "), misses.empty() ? "" : "; " + misses));
   SINTER_CHECK(failed.empty(), check, misses);
-}
-
-std::string guess(const Report& report) {
-  const profiler::Row* slowest = nullptr;
-  const profiler::Rows rows = report.rows();
-  for (const profiler::Row& row : rows.rows) {
-    if (row.kind == profiler::ScopeKind::op && (!slowest || row.typical_ns > slowest->typical_ns))
-      slowest = &row;
-  }
-  const std::pair<const char*, std::string> questions[] = {
-      {"how many launches has a step?", fmt::format("{:.0f}", report.launches_per_step())},
-      {"which row takes longest?", slowest ? slowest->name : "none"},
-      {"what bounds the step: compute, memory, overhead, input, latency, mixed?",
-          lower_case(profiler::name_of(report.verdict().code))}};
-  std::string grades;
-  for (const auto& [question, answer] : questions) {
-    say(fmt::format("{:<7} {}\n", "guess", question));  // with -q, too: an answer is waited for
-    std::string said;
-    std::getline(std::cin, said);
-    if (said.empty()) said = "nothing";                                   // the end of a pipe
-    const bool right = said == answer || answer.starts_with(said + "-");  // "compute-bound"
-    grades += fmt::format("{} you said {}, it is {}: {}\n", question, escaped(said), answer,
-        right ? "right" : "wrong");
-  }
-  return grades;
 }
 
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {

@@ -1,10 +1,10 @@
-#include "examples/cli/flags.h"
+#include "cli/flags.h"
 
 #include <algorithm>
 #include <set>
 
+#include "cli/output.h"
 #include "core/json.h"
-#include "examples/cli/output.h"
 
 namespace sinter::cli {
 namespace {
@@ -108,6 +108,8 @@ std::string in_place_of(std::string_view flag, std::string_view value) {
       {"augment", "elastic", "--augment shift=2,rotate=10,scale=10"},
       {"csv", "", "mnist bench --json has all of it"},
       {"html", "", "mnist eval --html; --profile=html of train and compare; inspect writes a page"},
+      {"guess", "",
+          "--expect 'launches==9' says what you think, and is status 7 where it is not so"},
       {"budget", "", "fewer sizes take less time; after Ctrl-C those measured are printed"},
       // Of scripts for PyTorch.
       {"no-cuda", "", "--device cpu"}, {"no-accel", "", "--device cpu"},

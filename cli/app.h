@@ -13,8 +13,8 @@
 // words. Errors are of kind usage.
 #pragma once
 
-#include "examples/cli/flags.h"
-#include "examples/cli/output.h"
+#include "cli/flags.h"
+#include "cli/output.h"
 
 namespace sinter::cli {
 

@@ -1,4 +1,4 @@
-#include "examples/cli/output.h"
+#include "cli/output.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -10,9 +10,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/process.h"
 #include "core/classic.h"
 #include "core/json.h"
-#include "examples/cli/process.h"
 #include "profiler/grid.h"
 
 namespace sinter::cli {

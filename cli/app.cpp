@@ -1,4 +1,4 @@
-#include "examples/cli/app.h"
+#include "cli/app.h"
 
 #include <fmt/format.h>
 
@@ -9,12 +9,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "cli/process.h"
 #include "core/atomic_file.h"
 #include "core/classic.h"
 #include "core/device/denormal.h"
 #include "core/parallel.h"
 #include "distributed/mpi.h"
-#include "examples/cli/process.h"
 #include "profiler/grid.h"
 
 namespace sinter::cli {
@@ -224,7 +224,7 @@ void add_common_flags(Flags& flags, CommonFlags& common) {
   flags.toggle("json", common.json, "the result as one JSON object on stdout");
   flags.toggle("quiet,q", common.quiet, "no progress, no notes");
   flags.toggle("verbose,v", common.verbose,
-      "more: the model, the start, the libraries in use, the calls behind an internal error");
+      "more: the model, the libraries in use, the calls behind an internal error");
   flags.choice("color", common.color, {"auto", "always", "never"},
       "auto: on a terminal, unless NO_COLOR is set");
 }

@@ -1,4 +1,4 @@
-#include "examples/cli/process.h"
+#include "cli/process.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,10 +14,10 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/output.h"
 #include "core/classic.h"
 #include "core/stack.h"
 #include "distributed/mpi.h"
-#include "examples/cli/output.h"
 
 namespace sinter::cli {
 namespace {

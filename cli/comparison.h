@@ -4,8 +4,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "examples/cli/app.h"
-#include "examples/cli/step.h"
+#include "cli/app.h"
+#include "cli/step.h"
 #include "measure/blame.h"
 #include "measure/comparison.h"
 

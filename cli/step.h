@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "capture/step.h"
+#include "cli/flags.h"
+#include "cli/output.h"
 #include "core/device/device.h"
-#include "examples/cli/flags.h"
-#include "examples/cli/output.h"
 #include "profiler/exports.h"
 
 namespace sinter::cli {
@@ -63,12 +63,10 @@ std::vector<Distrust> parse_distrust(const std::string& text);
 
 struct ViewFlags {
   profiler::TableOptions table{};
-  bool guess = false;
   std::string expect, fail_on;
 };
 // Topic "table": --sort --rows --no-meta --filter --group-by-input-shape --group-by-module
-// --columns
-// --guess --expect --fail-on; all checked at once.
+// --columns --expect --fail-on; all checked at once.
 void add_view_flags(Flags& flags, ViewFlags& view);
 
 struct ExportFlags {
@@ -101,10 +99,6 @@ struct Measured {
 // Throws untrusted (a --fail-on condition holds, or a time expectation cannot be decided), else
 // check (an expectation is not met). `who` begins the message: "compare".
 void check_view(const std::string& who, const ViewFlags& view, const Measured& m);
-
-// --guess: asks on stderr before the table is shown, reads answers from stdin, and returns the
-// grades: "how many launches has a step? you said 12, it is 10: wrong".
-std::string guess(const profiler::Report& report);
 
 // The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on
 // simt.

@@ -1,12 +1,12 @@
-#include "examples/cli/comparison.h"
+#include "cli/comparison.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "cli/process.h"
 #include "core/json.h"
-#include "examples/cli/process.h"
 #include "measure/inspect.h"
 #include "profiler/thresholds.h"
 
@@ -80,16 +80,15 @@ void CompareRun::blame(measure::BlameOptions options) const {
 }
 
 Outcome CompareRun::run(const std::string& parity) const {
-  const bool tables = flags.files.has("table") || flags.view.guess;
+  const bool tables = flags.files.has("table");
   measure::ComparisonOptions options = flags;
   if (tables || flags.rounds >= profiler::kMinPairs)
     options.roofs = [this] { return roofs_for(comparison.device, out); };
   const Outcome outcome = measure::compare(comparison, options);
-  const std::string grades = flags.view.guess ? guess(outcome.fused) : "";
   out.result("compare", "{}   {}", comparison.title, flags.describe(comparison));
   if (tables) {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
-                    outcome.fused.table(flags.view.table) + grades);
+                    outcome.fused.table(flags.view.table));
   }
   const size_t width = flags.view.table.width;
   out.result_text("\n" + measure::report(comparison, outcome,
@@ -110,11 +109,11 @@ Outcome CompareRun::run(const std::string& parity) const {
 
 void CompareRun::write_files(const Outcome& outcome) const {
   const profiler::Exports files = exports();
-  const profiler::Comparison on_page{outcome.headline, outcome.table.rows, outcome.expected_saving,
-      measure::summary(comparison, outcome)};
-  const std::string text = fmt::format("{}\n{}\n{}\nstep {}\n{}\n",
-      outcome.eager.table(flags.view.table), outcome.fused.table(flags.view.table),
-      outcome.table.text(), outcome.headline, join(outcome.expected_saving, "\n"));
+  const profiler::Comparison on_page{
+      outcome.headline, outcome.table.rows, measure::summary(comparison, outcome)};
+  const std::string text =
+      fmt::format("{}\n{}\n{}\nstep {}\n", outcome.eager.table(flags.view.table),
+          outcome.fused.table(flags.view.table), outcome.table.text(), outcome.headline);
   const profiler::RunFacts facts{
       workload, common.command, build_name(), std::to_string(common.seed), batch};
   const profiler::Report reports[] = {outcome.eager, outcome.fused};
