@@ -129,7 +129,7 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     const Node& node = captured.fused.graph.nodes[n];
     const std::string& made_by = captured.executor->made_by(n);
     if (!made_by.empty())
-      out += explainer.renumbered(cat("kernel   %", node.out[0], " ", node.op->text(), ": ")) +
+      out += explainer.renumbered(cat("kernel   %", node.out[0], " ", node.text(), ": ")) +
              made_by + '\n';
   }
   out += fallbacks;

@@ -122,16 +122,16 @@ bool Graph::conflict(const Node& a, const Node& b) const {
 }
 
 std::string Graph::names(const std::vector<int>& members) const {
-  std::map<const OpDef*, int> counts;
-  for (const int m : members) ++counts[nodes[m].op];
+  std::map<std::string_view, int> counts;
+  for (const int m : members) ++counts[nodes[m].text()];
   std::string out;
   for (const int m : members) {
     const Node& node = nodes[m];
-    int& count = counts[node.op];
+    int& count = counts[node.text()];
     if (count == 0) continue;
     out += out.empty() ? "" : ", ";
     if (!node.out.empty()) out += cat("%", node.out[0], " ");
-    out += node.op->text();
+    out += node.text();
     if (count > 3) {
       out += cat(" x", std::exchange(count, 0));
     } else if (node.out.empty() && !values[node.in[0]].name.empty()) {
@@ -186,7 +186,7 @@ std::string place_of(const Graph& graph, size_t n) {
   const Node& node = graph.nodes[n];
   const std::string phases = text_of_phases(node);
   const int value = node.out.empty() ? node.in[0] : node.out[0];
-  return cat("op ", n, ", ", node.op->text(), value < 0 ? "" : " ",
+  return cat("op ", n, ", ", node.text(), value < 0 ? "" : " ",
       value < 0 ? "" : print_type(graph.values[value]), node.module.empty() ? "" : " in ",
       node.module, phases.empty() ? "" : ", ", phases);
 }

@@ -68,6 +68,8 @@ struct Node {
   int forward = -1;    // number of the recorded node whose backward ran it
   std::vector<int> origin;     // numbers of the recorded nodes that it stands for
   const char* rule = nullptr;  // the rule that made it
+  // What it is called: its op, or the label of its program.
+  std::string_view text() const { return op->label_of(attrs); }
   bool reads(int value) const;
   // Does it write its operand i? Of a step's updates only the last one writes the step's state.
   bool writes_operand(size_t i) const;

@@ -142,11 +142,11 @@ std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& or
 std::string names_of(const std::vector<const Node*>& nodes) {
   std::string out;
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const auto same = [op = nodes[i]->op](const Node* node) { return node->op == op; };
+    const auto same = [name = nodes[i]->text()](const Node* n) { return n->text() == name; };
     const auto at = nodes.begin() + std::ptrdiff_t(i);
     if (std::any_of(nodes.begin(), at, same)) continue;
     const auto n = std::count_if(at, nodes.end(), same);
-    out += cat(out.empty() ? "" : " + ", nodes[i]->op->text(), n > 1 ? cat(" x", n) : "");
+    out += cat(out.empty() ? "" : " + ", nodes[i]->text(), n > 1 ? cat(" x", n) : "");
   }
   return out;
 }

@@ -10,6 +10,7 @@
 #include "capture/text.h"
 #include "core/classic.h"
 #include "core/numbers.h"
+#include "ops/fused/fused.h"
 
 namespace sinter::capture {
 namespace {
@@ -131,6 +132,7 @@ void Reader::word(Statement& s) {
   s.word = letters();
   if (s.word.empty()) unexpected("a statement");
   s.op = find_op(s.word);
+  if (const Label* label = find_label(s.word); label && label->op->label) s.op = label->op;
   if (s.op) {
     check(!s.op->view, "a view op",
         cat(s.word, "; a graph file has view(%n) with shape, strides and offset"));
@@ -141,6 +143,9 @@ void Reader::word(Statement& s) {
     std::vector<std::string_view> names(std::begin(kWords), std::end(kWords));
     for (const OpDef* op : all_ops()) {
       if (!op->view) names.push_back(op->text());
+    }
+    for (const Label& label : labels()) {
+      if (label.op->label) names.push_back(label.text());
     }
     const std::string nearest = nearest_word(s.word, names);
     fault("unknown op", shown(s.word) + (nearest.empty() ? "" : ", nearest is " + nearest));
@@ -335,6 +340,8 @@ void Builder::add_node(const Reader& line, Statement& s, std::vector<int> operan
       .role = s.fields[1].as<NodeFields>().role,
       .origin = {int(graph_.nodes.size())}};
   const Tensors inferred = infer(line, node);
+  line.check(s.word == s.op->text() || s.word == node.text(), "another op",
+      cat("with these attributes ", s.word, " is ", node.text()));
   line.check(inferred.size() == s.results.size(), "results do not fit",
       cat(s.word, " gives ", inferred.size(), ", found ", s.results.size()));
   for (size_t i = 0; i < s.results.size(); ++i) {
@@ -369,7 +376,8 @@ Tensors Builder::infer(const Reader& line, const Node& node) const {
     // Of ops that work in place any operand may be absent, as far as their shape rule agrees.
     check(in >= 0 || op.in_place() || i >= op.min_inputs, cat(operand, " must not be absent"));
     if (in < 0) continue;
-    check(op.takes_strides(i, n) || graph_.values[in].contiguous(), cat(operand, " must be dense"));
+    check(op.takes_strides(i, n, node.attrs) || graph_.values[in].contiguous(),
+        cat(operand, " must be dense"));
     const bool constant = graph_.buffers[graph_.values[in].buffer].kind == Buffer::Kind::constant;
     check(!constant || !op.writes_input(i, n),
         cat(op.text(), " changes operand ", i, ", which is a constant"));

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/numbers.h"
-#include "ops/fused/fused.h"
+#include "ops/fused/activation.h"
 #include "ops/fused/reference.h"
 
 namespace sinter::capture {
@@ -51,8 +51,8 @@ class Matcher {
     std::vector<int> members;
   };
 
-  Matcher(Rewriter& r, const OpDef& op, const Pattern& pattern)
-      : r_(r), op_(op), pattern_(pattern) {}
+  Matcher(Rewriter& r, const Label& label, const Pattern& pattern)
+      : r_(r), label_(label), pattern_(pattern) {}
 
   bool may_begin_at(int n) const { return r_.node(n).op == pattern_.ops[0].op; }
   // Fuses a group whose first op is node `n`. False if there is none.
@@ -84,7 +84,7 @@ class Matcher {
       const std::vector<int> readers = r_.readers(values_[in]);
       return std::ranges::any_of(readers, [&](int n) { return try_node(n); });
     }
-    SINTER_ASSERT(false, op_.text(), ": op ", nodes_.size(), " of its pattern stands alone");
+    SINTER_ASSERT(false, label_.text(), ": op ", nodes_.size(), " of its pattern stands alone");
     return false;
   }
 
@@ -93,6 +93,7 @@ class Matcher {
     const Node& node = r_.node(n);
     const bool taken = std::ranges::find(nodes_, n) != nodes_.end();
     if (node.op != op.op || node.out.size() != op.out.size() || taken) return false;
+    if (op.op->label && node.text() != op.text()) return false;
     for (const bool swapped : {false, true}) {
       if (swapped && !is_commutative(op.op)) continue;
       const std::vector<int> before = values_;
@@ -115,7 +116,7 @@ class Matcher {
         continue;
       }
       if (values_[wanted] == kUnbound) {
-        const bool optional = wanted >= op_.min_inputs;
+        const bool optional = wanted >= label_.op->min_inputs;
         if (found < 0 && !optional) return false;
         values_[wanted] = found;
       }
@@ -127,19 +128,19 @@ class Matcher {
 
   // Every op has a node: see Note [Finding a fused op in a step].
   bool complete() {
-    Node fused{.op = &op_, .attrs = attributes(), .role = pattern_.role};
+    Node fused{.op = label_.op, .attrs = attributes(), .role = pattern_.role};
     for (size_t i = 0; i < pattern_.operands; ++i) fused.in.push_back(std::max(values_[i], -1));
     for (const int result : pattern_.results) fused.out.push_back(values_[result]);
     Obstacle obstacle;
     stays_.assign(nodes_.size(), 0);
     if (!agrees(fused, &obstacle)) return false;
-    if (!obstacle && op_.limit) {
-      const std::string limit = op_.limit(r_.graph.metas(fused.in), fused.attrs);
+    if (!obstacle && label_.limit) {
+      const std::string limit = label_.limit(r_.graph.metas(fused.in), fused.attrs);
       if (!limit.empty()) obstacle = over_limit(limit);
     }
     if (!obstacle) obstacle = read_elsewhere();
     if (!obstacle) {
-      refused_ = !r_.fuse(op_.name.c_str(), members(), fused);
+      refused_ = !r_.fuse(label_.name.c_str(), members(), fused);
       return !refused_;
     }
     if (!near_miss_.obstacle) near_miss_ = {std::move(obstacle), members()};
@@ -156,7 +157,7 @@ class Matcher {
   }
 
   // Those of the first node with attributes of the same kind; else the form's, and what the nodes
-  // say of those that they have by the same name.
+  // say of those that they have by the same name, or by their program.
   Attrs attributes() const {
     for (const int n : nodes_) {
       if (pattern_.attrs.type() && r_.node(n).attrs.type() == pattern_.attrs.type())
@@ -164,7 +165,10 @@ class Matcher {
     }
     Attrs attrs = pattern_.attrs;
     for (size_t k = nodes_.size(); k-- > 0;) {
-      for (const AttrField& field : r_.node(nodes_[k]).attrs.fields()) attrs.set(field);
+      const Node& node = r_.node(nodes_[k]);
+      for (const AttrField& field : node.attrs.fields()) attrs.set(field);
+      if (node.op == &kProductChainOp)
+        attrs.set("act", act_of(node.attrs.as<ProductChainAttrs>().program));
     }
     return attrs;
   }
@@ -177,7 +181,7 @@ class Matcher {
     }
     Traced made{.in = std::move(in), .attrs = fused.attrs};
     try {
-      made.trace = trace_reference(op_, made.in, made.attrs);
+      made.trace = trace_reference(*label_.op, made.in, made.attrs);
     } catch (const Error& error) {
       made.refusal = {error.message(), error.hint()};
     }
@@ -205,14 +209,14 @@ class Matcher {
     for (size_t o = 0; o < traced.out.size(); ++o) {
       const Tensor &wanted = traced.out[o], found = r_.graph.meta(node.out[o]);
       if (found.shape() != wanted.shape() || found.dtype() != wanted.dtype())
-        return {cat(node.op->text(), " gives ", found.describe(), ", ", op_.text(), " makes ",
+        return {cat(node.text(), " gives ", found.describe(), ", ", label_.text(), " makes ",
                     wanted.describe()),
             cat("make %", node.out[o], " ", name_of(wanted.dtype()), wanted.shape().str())};
     }
     if (traced.attrs == node.attrs) return {};
-    return {cat(node.op->text(), " has ", node.attrs.str(), ", ", op_.text(), " takes ",
+    return {cat(node.text(), " has ", node.attrs.str(), ", ", label_.text(), " takes ",
                 traced.attrs.str()),
-        cat("give ", node.op->text(), " ", different_field(traced.attrs, node.attrs))};
+        cat("give ", node.text(), " ", different_field(traced.attrs, node.attrs))};
   }
 
   // Who outside needs what would be in no memory. Marks what stays in the step for those readers
@@ -238,7 +242,7 @@ class Matcher {
       const int value = values_[out];
       const bool gradient = r_.is_gradient(value);
       if (!gradient && !r_.read_elsewhere(value, nodes_)) continue;
-      const std::string what = cat("what ", pattern_.ops[k].op->text(), " gives");
+      const std::string what = cat("what ", pattern_.ops[k].text(), " gives");
       if (!gradient) return r_.other_reader(what, value, nodes_);
       return {cat(what, " is also read by the caller: a parameter's gradient"),
           cat("clear the gradient %", value, " in the step")};
@@ -270,7 +274,7 @@ class Matcher {
   }
 
   Rewriter& r_;
-  const OpDef& op_;
+  const Label& label_;
   const Pattern& pattern_;
   std::vector<int> nodes_;     // of each op so far
   std::vector<int> values_;    // of each value of the pattern
@@ -308,22 +312,24 @@ Pattern pattern_of(const OpDef& op, const Form& form) {
 
 }  // namespace
 
-const std::vector<Pattern>& patterns_of(const OpDef& op) {
-  static thread_local std::map<const OpDef*, std::vector<Pattern>> traced;
-  if (const auto known = traced.find(&op); known != traced.end()) return known->second;
+const std::vector<Pattern>& patterns_of(const Label& label) {
+  using Key = std::pair<const OpDef*, std::string_view>;
+  static thread_local std::map<Key, std::vector<Pattern>> traced;
+  const Key key{label.op, label.text()};
+  if (const auto known = traced.find(key); known != traced.end()) return known->second;
   std::vector<Pattern> patterns;
-  for (const Form& form : op.forms()) patterns.push_back(pattern_of(op, form));
-  return traced.emplace(&op, std::move(patterns)).first->second;
+  for (const Form& form : label.forms()) patterns.push_back(pattern_of(*label.op, form));
+  return traced.emplace(key, std::move(patterns)).first->second;
 }
 
-std::string stands_for(const OpDef& op) {
-  if (!op.forms) return "";
+std::string stands_for(const Label& label) {
+  if (!label.forms) return "";
   std::map<size_t, std::vector<std::vector<std::string>>, std::greater<>> by_length;
-  for (const Pattern& pattern : patterns_of(op)) {
+  for (const Pattern& pattern : patterns_of(label)) {
     std::vector<std::vector<std::string>>& places = by_length[pattern.ops.size()];
     places.resize(pattern.ops.size());
     for (size_t k = 0; k < places.size(); ++k) {
-      const std::string name(pattern.ops[k].op->text());
+      const std::string name(pattern.ops[k].text());
       if (std::find(places[k].begin(), places[k].end(), name) == places[k].end())
         places[k].push_back(name);
     }
@@ -337,9 +343,9 @@ std::string stands_for(const OpDef& op) {
   return out;
 }
 
-void fuse_patterns(Rewriter& r, const OpDef& op) {
+void fuse_patterns(Rewriter& r, const Label& label) {
   std::vector<Matcher> matchers;
-  for (const Pattern& pattern : patterns_of(op)) matchers.emplace_back(r, op, pattern);
+  for (const Pattern& pattern : patterns_of(label)) matchers.emplace_back(r, label, pattern);
   r.each_node([&](int i) {
     const Matcher::NearMiss* near = nullptr;
     for (Matcher& matcher : matchers) {
@@ -348,7 +354,7 @@ void fuse_patterns(Rewriter& r, const OpDef& op) {
       if (matcher.refused()) return false;
       if (!near && matcher.near_miss().obstacle) near = &matcher.near_miss();
     }
-    return near && r.miss(op.name.c_str(), near->members, near->obstacle);
+    return near && r.miss(label.name.c_str(), near->members, near->obstacle);
   });
 }
 

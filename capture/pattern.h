@@ -28,6 +28,7 @@
 #pragma once
 
 #include "capture/rewrite.h"
+#include "ops/fused/fused.h"
 
 namespace sinter::capture {
 
@@ -36,6 +37,7 @@ struct Pattern {
     const OpDef* op;
     Attrs attrs;               // in this form
     std::vector<int> in, out;  // values; -1: absent
+    std::string_view text() const { return op->label_of(attrs); }
   };
   Attrs attrs;  // of the form. An attribute that an op of the pattern has by the same name is its
   size_t operands;
@@ -45,12 +47,12 @@ struct Pattern {
   Role role;  // that of the first op
 };
 
-// One for each form of the op, traced when a thread first asks for them.
-const std::vector<Pattern>& patterns_of(const OpDef& op);
+// One for each form, traced when a thread first asks for them.
+const std::vector<Pattern>& patterns_of(const Label& label);
 // The ops that its patterns find, by name: "linear, relu / gelu", one list for all patterns of as
-// many ops; "" of an op that only code looks for.
-std::string stands_for(const OpDef& op);
-// Fuses every group that the op's patterns find.
-void fuse_patterns(Rewriter& r, const OpDef& op);
+// many ops; "" of one that only code looks for.
+std::string stands_for(const Label& label);
+// Fuses every group that the patterns find.
+void fuse_patterns(Rewriter& r, const Label& label);
 
 }  // namespace sinter::capture

@@ -227,9 +227,9 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle*
   const Conflict found = conflict(false);
   if (!found) return first;
   const Node &member = node(found->first), &between = node(found->second);
-  *obstacle = {cat(print_node(graph, between), " stands between and needs ", member.op->text(),
-                   " in its place"),
-      cat("run ", between.op->text(), " before or after all of them")};
+  *obstacle = {
+      cat(print_node(graph, between), " stands between and needs ", member.text(), " in its place"),
+      cat("run ", between.text(), " before or after all of them")};
   return std::nullopt;
 }
 
@@ -272,7 +272,7 @@ Obstacle Rewriter::other_reader(
   const Node& other = node(reader);
   return {cat(what, " is also read by ",
               other.in.size() <= kMost ? print_node(graph, other)
-                                       : cat(other.op->text(), " of ", other.in.size(), " values")),
+                                       : cat(other.text(), " of ", other.in.size(), " values")),
       cat("let no other op read %", value)};
 }
 
@@ -280,7 +280,7 @@ Obstacle Rewriter::made_inside(const std::vector<int>& members, int value) const
   for (const int m : members) {
     for (const int out : node(m).out) {
       if (graph.overlap(out, value))
-        return {cat("an operand, %", value, ", is a view of what ", node(m).op->text(),
+        return {cat("an operand, %", value, ", is a view of what ", node(m).text(),
                     " of the group makes"),
             cat("read %", out, " itself in place of the view")};
     }
@@ -293,7 +293,7 @@ Obstacle Rewriter::made_inside(const std::vector<int>& members, int value) const
 Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) const {
   for (size_t i = 0; i < fused.in.size(); ++i) {
     if (fused.in[i] < 0) continue;
-    const bool any_strides = fused.op->takes_strides(i, fused.in.size());
+    const bool any_strides = fused.op->takes_strides(i, fused.in.size(), fused.attrs);
     if (!any_strides && !graph.values[fused.in[i]].contiguous())
       return {cat("an operand, ", graph.meta(fused.in[i]).describe(),
                   ", is a view whose elements do not lie together"),
@@ -307,7 +307,7 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
     for (size_t o = 0; o < given.size() && o < fused.out.size(); ++o) {
       const Tensor wanted = graph.meta(fused.out[o]);
       if (given[o].shape() != wanted.shape() || given[o].dtype() != wanted.dtype())
-        return {cat(fused.op->text(), " gives ", given[o].describe(), " where ", wanted.describe(),
+        return {cat(fused.text(), " gives ", given[o].describe(), " where ", wanted.describe(),
                     " is read"),
             cat("make %", fused.out[o], " ", name_of(given[o].dtype()), given[o].shape().str())};
     }

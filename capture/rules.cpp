@@ -9,41 +9,36 @@
 namespace sinter::capture {
 namespace {
 
-// Rules with code after their op's patterns, or in place of them.
-std::vector<Rule> rules_with_code() {
-  using namespace rule;
-  return {
-      {&kSoftmaxXentOp, {round_loss_gradient}, "Rounding the loss's gradient for all its readers"},
-      {&kGatedLinearOp, {gated_linear}, "Linears side by side"},
-      {&kMergeLinearOp,
-          {merge_products, merge_glu_gradients, merge_products, merge_input_gradients},
-          "Linears side by side"},
-      {&kGatedLinearBackwardOp, {product_and_gate}, "From a product to its end", true},
-      {&kLinearActOp, {product_and_end<kLinearActOp>}, "From a product to its end", true},
-      {&kInputGradActOp, {product_and_end<kInputGradActOp>}, "From a product to its end", true},
-      {&kConvActOp, {product_and_end<kConvActOp>}, "From a product to its end", true},
-      {&kProductChainOp, {product_and_end<kProductChainOp>}, "From a product to its end", true},
-      {&kConvActPoolOp, {relu_in_pool, relu_behind_dropout}, "ReLU in a pooling"},
-      {&kConvActBackwardOp, {relu_between_convs}, "ReLU between two convolutions"},
-      {&kConvNormActOp, {norm_of_batch}, "Folding batch norm into a convolution"},
-      {&kRowChainOp, {layer_before_chain}, "Why a chain of rows is no longer"},
-      {&kClipNormOp, {clip_norm}, "Lists of updates"},
-      {&kWeightGradUpdateOp, {weight_grad_update, join_layers}, "Lists of updates"},
-      {&kMultiTensorUpdateOp, {multi_tensor_update}, "Lists of updates"},
-      {&kPointwiseChainOp, {pointwise_chain}, "Chains of pointwise ops"},
-  };
-}
-
+// In the order in which they run: what is found first is no other rule's any more.
 std::vector<Rule>& rule_table() {
-  static std::vector<Rule> table = [] {
-    const std::vector<Rule> with_code = rules_with_code();
-    std::vector<Rule> all;
-    for (const OpDef* op : fused_ops()) {
-      const auto found = std::ranges::find(with_code, op, &Rule::op);
-      all.push_back(found == with_code.end() ? Rule{op} : *found);
-    }
-    return all;
-  }();
+  using namespace rule;
+  constexpr const char *kEnd = "From a product to its end", *kBeside = "Linears side by side",
+                       *kLists = "Lists of updates";
+  const auto named = [](std::string_view name) { return *find_label(name); };
+  static std::vector<Rule> table{
+      {label_of(kSoftmaxXentOp), {round_loss_gradient},
+          "Rounding the loss's gradient for all its readers"},
+      {named("glu_backward")},
+      {named("glu")},
+      {label_of(kGatedLinearOp), {gated_linear}, kBeside},
+      {named("merge_linear"),
+          {merge_products, merge_glu_gradients, merge_products, merge_input_gradients}, kBeside},
+      {named("gated_linear_backward"), {product_and_gate}, kEnd, true},
+      {named("linear_act"), {product_and_end("linear_act")}, kEnd, true},
+      {named("input_grad_act"), {product_and_end("input_grad_act")}, kEnd, true},
+      {label_of(kConvActPoolOp), {relu_in_pool, relu_behind_dropout}, "ReLU in a pooling"},
+      {named("conv_act"), {product_and_end("conv_act")}, kEnd, true},
+      {named("conv_norm_act"), {norm_of_batch}, "Folding batch norm into a convolution"},
+      {label_of(kProductChainOp), {product_and_end("product_chain")}, kEnd, true},
+      {label_of(kConvActPoolBackwardOp)},
+      {label_of(kConvActBackwardOp), {relu_between_convs}, "ReLU between two convolutions"},
+      {label_of(kRowChainOp), {layer_before_chain}, "Why a chain of rows is no longer"},
+      {label_of(kWeightBiasGradOp)},
+      {label_of(kClipNormOp), {clip_norm}, kLists},
+      {label_of(kWeightGradUpdateOp), {weight_grad_update, join_layers}, kLists},
+      {label_of(kMultiTensorUpdateOp), {multi_tensor_update}, kLists},
+      {label_of(kPointwiseChainOp), {pointwise_chain}, "Chains of pointwise ops"},
+  };
   return table;
 }
 
@@ -56,14 +51,14 @@ void add_rule(const OpDef& op) {
       cat("rules: no fused op: ", op.text(), "; it wants .reference, .forms, .infer and .cost"),
       "infer_of and cost_of_reference make the last two: examples/11_own_fusion.cpp");
   for (const Rule& rule : rules())
-    SINTER_CHECK(rule.op->text() != op.text(), usage,
+    SINTER_CHECK(rule.label.text() != op.text(), usage,
         cat("rules: two rules of one name: ", op.text(), "; each op has one"));
-  rule_table().insert(rule_table().begin(), Rule{&op});
+  rule_table().insert(rule_table().begin(), Rule{label_of(op)});
 }
 
 void Rule::apply(Rewriter& r) const {
-  if (op->forms && !grows) fuse_patterns(r, *op);
-  for (const Code f : code) r.each_node([&](int i) { return r.tried([&] { return f(r, i); }); });
+  if (label.forms && !grows) fuse_patterns(r, label);
+  for (const Code& f : code) r.each_node([&](int i) { return r.tried([&] { return f(r, i); }); });
 }
 
 bool rule::is_weight_grad(const Node& node) {

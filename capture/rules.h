@@ -1,9 +1,8 @@
-// The fusion rules: one for each fused op, in the order of their list (ops/fused/fused.h). Most
-// need no more than the op: its reference is the pattern that capture looks for (Note [Finding a
-// fused op in a step], pattern.h), and OpDef::limit what its kernels cannot do. Where a pattern
-// cannot say it, a rule has code, and names the Note that tells why. A rule is on where its op has
-// a kernel. Each finds all its groups before the next one runs. docs/RULES.md is this table,
-// printed.
+// The fusion rules: one for each fused op, and for each name of a program (ops/fused/fused.h). Most
+// need no more than that: the reference is the pattern that capture looks for (Note [Finding a
+// fused op in a step], pattern.h), and the limit what the kernels cannot do. Where a pattern cannot
+// say it, a rule has code, and names the Note that tells why. A rule is on where its op has a
+// kernel. Each finds all its groups before the next one runs. docs/RULES.md is this table, printed.
 #pragma once
 
 #include <span>
@@ -12,20 +11,21 @@
 #include <vector>
 
 #include "capture/rewrite.h"
+#include "ops/fused/fused.h"
 
 namespace sinter::capture {
 
 struct Rule {
   // Fuses a group that node i belongs to; true if it changed the graph.
-  using Code = bool (*)(Rewriter& r, int i);
+  using Code = std::function<bool(Rewriter& r, int i)>;
 
-  const OpDef* op;
-  std::vector<Code> code = {};  // after the op's patterns, if it has any, one after the other
+  Label label;
+  std::vector<Code> code = {};  // after the patterns, if there are any, one after the other
   const char* note = "";        // Note [..] that says why this is code
-  bool grows = false;           // the op's forms are examples of what the code finds
+  bool grows = false;           // the forms are examples of what the code finds
 
-  const char* name() const { return op->name.c_str(); }
-  bool on(Device::Type device) const { return op->kernel(device) != nullptr; }
+  const char* name() const { return label.name.c_str(); }
+  bool on(Device::Type device) const { return label.op->kernel(device) != nullptr; }
   void apply(Rewriter& r) const;
 };
 
@@ -76,10 +76,8 @@ bool weight_grad_update(Rewriter& r, int i);
 bool join_layers(Rewriter& r, int i);
 bool multi_tensor_update(Rewriter& r, int i);
 bool pointwise_chain(Rewriter& r, int i);
-bool product_and_end(Rewriter& r, int i, const OpDef& op);
-template <const OpDef& op> bool product_and_end(Rewriter& r, int i) {
-  return product_and_end(r, i, op);
-}
+// Those of this name.
+Rule::Code product_and_end(profiler::StaticName label);
 bool product_and_gate(Rewriter& r, int i);
 // matmul(dy^T, x)
 bool is_weight_grad(const Node& node);

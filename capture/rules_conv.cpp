@@ -62,7 +62,7 @@ bool rule::relu_in_pool(Rewriter& r, int i) {
     if (!r.fuse(name, back_at, std::move(backward))) return false;
   }
   r.fuse(name, forward_at, std::move(forward));
-  fuse_patterns(r, kConvActPoolOp);
+  fuse_patterns(r, label_of(kConvActPoolOp));
   return true;
 }
 
@@ -113,7 +113,7 @@ bool rule::norm_of_batch(Rewriter& r, int i) {
   if (norm.op != &kBatchNorm2dOp) return false;
   const int conv_at = r.producer(norm.in[0]);
   if (conv_at < 0 || r.node(conv_at).op != &kConv2dOp) return false;
-  return r.miss(kConvNormActOp.name.c_str(), {conv_at, i},
+  return r.miss("conv_norm_act", {conv_at, i},
       {"batch_norm2d takes the moments of this batch, which the convolution must give first",
           "call eval(): it then takes the running ones"});
 }

@@ -1,5 +1,5 @@
 #include "capture/rules.h"
-#include "ops/fused/fused.h"
+#include "ops/fused/activation.h"
 
 namespace sinter::capture {
 
@@ -41,9 +41,9 @@ bool rule::round_loss_gradient(Rewriter& r, int i) {
 bool rule::layer_before_chain(Rewriter& r, int i) {
   const Node chain = r.node(i);
   const int before = chain.op == &kRowChainOp ? r.producer(chain.in[0]) : -1;
-  if (before < 0 || r.node(before).op != &kLinearActOp) return false;
+  if (before < 0 || r.node(before).text() != "linear_act") return false;
   const Act act = chain.attrs.as<RowChainAttrs>().act,
-            other = r.node(before).attrs.as<LinearActAttrs>().act;
+            other = act_of(r.node(before).attrs.as<ProductChainAttrs>().program);
   const size_t layers = (chain.in.size() - 3) / 2;
   if (layers == kChainLayers)
     return r.miss("row_chain", {before, i},

@@ -144,8 +144,8 @@ namespace {
 //   rule begins at a product and grows over the readers of what it makes, as a chain does, while
 //   they are pointwise, their operands are of the product's type and its shape, or broadcast to it,
 //   and a place is left for all of them together. What others read of it, the product's result too,
-//   is a result of the fused op. The program that comes out is looked up: it may have a name,
-//   linear_act say, and is that rule's then; any other is product_chain's.
+//   is a result of the fused op. The program that comes out may have a name, linear_act say, and is
+//   that rule's then; any other is product_chain's.
 
 // A product as product_chain has it; nothing if node n is none.
 std::optional<ProductChainAttrs> product_of(const Rewriter& r, const Node& n) {
@@ -166,35 +166,20 @@ std::optional<ProductChainAttrs> product_of(const Rewriter& r, const Node& n) {
   return a;
 }
 
-// Product and end as the op that has a name for them, else product_chain.
-Node named(const Node& product, const ProductChainAttrs& a, std::vector<int> operands,
-    std::vector<int> results) {
+// The product with the program behind it as one node.
+Node with_end(const Node& product, ProductChainAttrs attrs, const Growing& end) {
+  attrs.program = end.program;
   Node node{.op = &kProductChainOp,
-      .attrs = a,
+      .attrs = attrs,
       .in = product.in,
-      .out = std::move(results),
+      .out = results_of(end),
       .role = product.role};
-  for (const Act act : kActivations) {
-    if (a.product == ProductKind::matmul && a.program == act_grad_program(act)) {
-      node.op = &kInputGradActOp;
-      node.attrs = InputGradActAttrs{act};
-    }
-    for (const bool keep : {false, true}) {
-      if (a.product == ProductKind::matmul || a.program != act_program(act, keep)) continue;
-      const bool conv = a.product == ProductKind::conv2d;
-      node.op = conv ? &kConvActOp : &kLinearActOp;
-      node.attrs = conv ? Attrs(ConvActAttrs{a.stride_h, a.stride_w, a.pad_h, a.pad_w, act, keep})
-                        : Attrs(LinearActAttrs{act, keep, a.out});
-    }
-  }
-  if (node.op == &kProductChainOp) node.in.resize(3, -1);  // the bias, or none
-  node.in.insert(node.in.end(), operands.begin(), operands.end());
+  node.in.resize(3, -1);  // the bias, or none
+  node.in.insert(node.in.end(), end.known.begin() + 1, end.known.begin() + end.program.n_inputs);
   return node;
 }
 
-}  // namespace
-
-bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
+bool end_product(Rewriter& r, int i, profiler::StaticName label) {
   const std::optional<ProductChainAttrs> product = product_of(r, r.node(i));
   if (!product) return false;
   const int sums = r.node(i).out[0];
@@ -202,42 +187,40 @@ bool rule::product_and_end(Rewriter& r, int i, const OpDef& op) {
   const auto fits = [&](int in) {
     return r.graph.values[in].dtype == result.dtype && broadcast_of(r.graph.meta(in), result.shape);
   };
-  std::vector<int> of_best;
-  std::optional<Node> best;
-  std::vector<int> nearly;  // what had to stay apart, if nothing joined, and why
-  Obstacle why;
+  // The longest that may be one node; else the first of this label that may not, and why.
+  struct {
+    std::vector<int> members;
+    Node node;
+    Obstacle obstacle;
+  } found;
   grown_from(r, i, [&](const std::vector<int>& longer) {
     const auto growing = program_of(r, longer, {longer.begin() + 1, longer.end()}, sums, fits);
     if (!growing) return false;
     if (!growing->has_results) return !r.obstacle_to(longer);  // too many now; they may join, too
-    ProductChainAttrs attrs = *product;
-    attrs.program = growing->program;
-    Node fused = named(r.node(i), attrs,
-        {growing->known.begin() + 1, growing->known.begin() + growing->program.n_inputs},
-        results_of(*growing));
-    if (Obstacle obstacle = r.obstacle_to(longer, &fused)) {
-      if (fused.op == &op && nearly.empty()) {
-        nearly = longer;
-        why = std::move(obstacle);
-      }
-      return false;
-    }
-    of_best = longer;
-    best = std::move(fused);
-    return true;
+    Node node = with_end(r.node(i), *product, *growing);
+    Obstacle obstacle = r.obstacle_to(longer, &node);
+    const bool joins = !obstacle;
+    if (joins || (!found.node.op && node.text() == label.view()))
+      found = {longer, std::move(node), std::move(obstacle)};
+    return joins;
   });
-  if (best && best->op == &op) return r.fuse(op.name.c_str(), of_best, std::move(*best));
-  if (best) {  // without what others read of the product, this may be what the rule is for
-    if (best->attrs.type() != attr_type<ProductChainAttrs>()) return false;
-    ProductChainAttrs less = best->attrs.as<ProductChainAttrs>();
-    ChainProgram& p = less.program;
-    if (p.n_outputs < 2 || best->out.back() != sums) return false;
-    p.outputs[--p.n_outputs] = 0;
-    return named(r.node(i), less, {}, {}).op == &op &&
-           r.miss(op.name.c_str(), of_best,
-               r.other_reader(cat("what ", r.node(i).op->text(), " gives"), sums, of_best));
-  }
-  return !nearly.empty() && r.miss(op.name.c_str(), nearly, std::move(why));
+  if (!found.node.op) return false;
+  if (found.obstacle) return r.miss(label.c_str(), found.members, std::move(found.obstacle));
+  if (found.node.text() == label.view())
+    return r.fuse(label.c_str(), found.members, std::move(found.node));
+  // Without what others read of the product, this may be what the rule is for.
+  ProductChainAttrs less = found.node.attrs.as<ProductChainAttrs>();
+  if (less.program.n_outputs < 2 || found.node.out.back() != sums) return false;
+  less.program.outputs[--less.program.n_outputs] = 0;
+  return label_of_product(less) == label &&
+         r.miss(label.c_str(), found.members,
+             r.other_reader(cat("what ", r.node(i).text(), " gives"), sums, found.members));
+}
+
+}  // namespace
+
+Rule::Code rule::product_and_end(profiler::StaticName label) {
+  return [label](Rewriter& r, int i) { return end_product(r, i, label); };
 }
 
 // dh = dy Wd, and glu_backward as its only reader.
@@ -245,14 +228,18 @@ bool rule::product_and_gate(Rewriter& r, int i) {
   const std::optional<ProductChainAttrs> product = product_of(r, r.node(i));
   if (!product || product->product != ProductKind::matmul) return false;
   const int dh = r.node(i).out[0], n = r.only_reader(dh);
-  if (n < 0 || r.node(n).op != &kGluBackwardOp || r.node(n).in[0] != dh) return false;
+  if (n < 0 || r.node(n).text() != "glu_backward" || r.node(n).in[0] != dh) return false;
   const Node &product_node = r.node(i), &gate = r.node(n);
-  Node fused{.op = &kGatedLinearBackwardOp,
-      .attrs = gate.attrs,
-      .in = {product_node.in[0], product_node.in[1], gate.in[1], gate.in[2]},
+  ProductChainAttrs attrs = *product;
+  const auto& [program, merged] = gate.attrs.as<ChainAttrs>();
+  attrs.program = program;
+  attrs.merged = merged;
+  Node fused{.op = &kProductChainOp,
+      .attrs = attrs,
+      .in = {product_node.in[0], product_node.in[1], -1, gate.in[1], gate.in[2]},
       .out = gate.out,
       .role = product_node.role};
-  return r.fuse(fused.op->name.c_str(), {i, n}, std::move(fused));
+  return r.fuse("gated_linear_backward", {i, n}, std::move(fused));
 }
 
 }  // namespace sinter::capture

@@ -1,5 +1,5 @@
 #include "capture/rules.h"
-#include "ops/fused/fused.h"
+#include "ops/fused/activation.h"
 
 namespace sinter::capture {
 namespace {
@@ -67,7 +67,7 @@ Obstacle fixed_in_place(const Rewriter& r, int value, int dim) {
   for (const int n : r.readers(value)) {
     const Node& node = r.node(n);
     for (size_t i = 0; dim == 1 && i < node.in.size(); ++i) {
-      if (node.in[i] == value && !node.op->takes_strides(i, node.in.size()))
+      if (node.in[i] == value && !node.op->takes_strides(i, node.in.size(), node.attrs))
         return read_by(print_node(r.graph, node), "no other op read");
     }
   }
@@ -87,14 +87,14 @@ Obstacle biases() { return {"the linears have biases", "make both without a bias
 // Note [Linears side by side]: two linears of one input, or the gradients of their weights.
 bool rule::merge_products(Rewriter& r, int i) {
   const Node first = r.node(i);
-  const bool forward = first.op == &kLinearOp;
+  const bool forward = first.op == &kLinearOp && !first.rule;  // not one of several already
   if (!forward && !is_weight_grad(first)) return false;
   const size_t shared = forward ? 0 : 1, other = 1 - shared;
   const int operand_dim = forward ? 0 : 1, result_dim = 1 - operand_dim;
   for (const int n : r.readers(first.in[shared])) {
     const Node second = r.node(n);
     if (n == i || second.op != first.op || second.in[shared] != first.in[shared] ||
-        !(second.attrs == first.attrs))
+        !(second.attrs == first.attrs) || (forward && second.rule))
       continue;
     const bool bias = has_bias(first) || has_bias(second);
     const int a = first.in[other], b = second.in[other],
@@ -112,7 +112,7 @@ bool rule::merge_products(Rewriter& r, int i) {
       if (forward) r.miss("merge_linear", {i, n}, std::move(obstacle));
       continue;
     }
-    Node fused{.op = forward ? &kMergeLinearOp : &kMatmulOp,
+    Node fused{.op = first.op,
         .attrs = first.attrs,
         .in = {first.in[0], first.in[1]},
         .out = {add_whole(r, first.out[0], result_dim)},
@@ -129,12 +129,10 @@ bool rule::merge_products(Rewriter& r, int i) {
 // dg and du side by side, so that one product reads both.
 bool rule::merge_glu_gradients(Rewriter& r, int i) {
   Node glu = r.node(i);
-  if (glu.op != &kGluBackwardOp || glu.attrs.as<GluAttrs>().merged) return false;
+  if (glu.text() != "glu_backward" || glu.attrs.as<ChainAttrs>().merged) return false;
   const int dg = glu.out[0], du = glu.out[1];
   if (fixed_in_place(r, dg, du, 1)) return false;
-  GluAttrs attrs = glu.attrs.as<GluAttrs>();
-  attrs.merged = true;
-  glu.attrs = attrs;
+  glu.attrs.set("merged", true);
   const int whole = add_whole(r, dg, 1);
   glu.out = {whole};
   r.replace(i, std::move(glu));
@@ -170,7 +168,7 @@ bool rule::merge_input_gradients(Rewriter& r, int i) {
 // g = linear(x, Wg); u = linear(x, Wu); h = glu(g, u).
 bool rule::gated_linear(Rewriter& r, int i) {
   const Node glu = r.node(i);
-  if (glu.op != &kGluOp) return false;
+  if (glu.text() != "glu") return false;
   const int g = glu.in[0], u = glu.in[1], a = r.producer(g), b = r.producer(u);
   if (a < 0 || b < 0 || a == b || r.node(a).op != &kLinearOp || r.node(b).op != &kLinearOp ||
       r.node(a).in[0] != r.node(b).in[0])
@@ -190,7 +188,7 @@ bool rule::gated_linear(Rewriter& r, int i) {
     if (Obstacle obstacle = fixed_in_place(r, g, u, 1)) return miss(std::move(obstacle));
   }
   Node fused{.op = &kGatedLinearOp,
-      .attrs = GatedLinearAttrs{glu.attrs.as<GluAttrs>().act, keep},
+      .attrs = GatedLinearAttrs{act_of(glu.attrs.as<ChainAttrs>().program), keep},
       .in = {x, r.node(a).in[1], r.node(b).in[1]},
       .out = glu.out};
   if (keep) fused.out.push_back(add_whole(r, g, 1));

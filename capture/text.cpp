@@ -40,7 +40,7 @@ struct Printer {
 };
 
 template <class Numbers> std::string print(const Graph& graph, const Node& node, Numbers&& number) {
-  Statement s{.word = node.op->text(), .op = node.op};
+  Statement s{.word = node.text(), .op = node.op};
   for (const int out : node.out) {
     s.results.push_back(number(out));
     s.types.push_back(graph.values[out]);
@@ -169,8 +169,8 @@ void Writer::write_node(const Node& node) {
   }
   for (const int out : node.out) {
     std::vector<int>& roots = roots_[graph_.values[out].buffer];
-    SINTER_ASSERT(numbers[out] < 0 && roots.empty() && graph_.values[out].offset == 0,
-        node.op->text(), " writes its result %", out, " into other memory");
+    SINTER_ASSERT(numbers[out] < 0 && roots.empty() && graph_.values[out].offset == 0, node.text(),
+        " writes its result %", out, " into other memory");
     numbers[out] = next_++;
     roots.push_back(out);
   }

@@ -37,10 +37,10 @@ int main() {
   const capture::Captured& captured = *step.captured();
   std::printf("eager, %zu launches:\n", captured.recorded.nodes.size());
   for (const capture::Node& node : captured.recorded.nodes)
-    std::printf("  %s\n", std::string(node.op->text()).c_str());
+    std::printf("  %s\n", std::string(node.text()).c_str());
   std::printf("fused, %zu launches:\n", captured.executor->launches());
   for (const capture::Node& node : captured.fused.graph.nodes)
-    std::printf("  %s\n", std::string(node.op->text()).c_str());
+    std::printf("  %s\n", std::string(node.text()).c_str());
 
   // 3. Why: every group with what it saves. The FLOPs are the same; what goes is launches, and
   // memory that was written to be read again.

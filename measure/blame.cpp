@@ -127,7 +127,7 @@ void check_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device
     const SingleCall call{*node.op, node.attrs, node.role, walk.in(n)};
     const std::vector<ExactResult> exact = exact_results(call.op, call.in, call.attrs);
     const std::string number = node.out.empty() ? "" : cat("%", numbers[node.out[0]], " ");
-    blame.ops.push_back({device, fused, cat(number, node.op->text()), node.rule, node.module,
+    blame.ops.push_back({device, fused, cat(number, node.text()), node.rule, node.module,
         worst_deviation(found_results(call, device, options), exact)});
     const Deviation& worst = blame.ops.back().worst;
     if (worst.exceeds() && !blame.first) {

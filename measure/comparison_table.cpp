@@ -13,8 +13,8 @@ using capture::Captured, capture::Graph, capture::Group, capture::Node;
 std::string op_name(const Node& node) {
   const bool told =
       node.role == Role::wgrad || node.role == Role::dgrad || node.role == Role::bgrad;
-  return told && !node.rule ? cat(node.op->text(), "(", profiler::name_of(node.role), ")")
-                            : std::string(node.op->text());
+  return told && !node.rule ? cat(node.text(), "(", profiler::name_of(node.role), ")")
+                            : std::string(node.text());
 }
 
 std::string with_count(const std::string& name, size_t n) {
@@ -73,7 +73,7 @@ profiler::Profile profile_of(const Graph& graph, bool origins) {
   out.steps.resize(1);
   for (const Node& node : graph.nodes) {
     std::string name = op_name(node);
-    if (node.rule && node.op->text() != node.rule && !node.op->reference)
+    if (node.rule && node.text() != node.rule && !node.op->reference)
       name = cat(node.rule, ": ", name);
     out.rows.push_back({.name = std::move(name),
         .made_of = node.rule ? node.rule : "",
@@ -150,7 +150,7 @@ std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
   const Graph& graph = captured.fused.graph;
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
-    out.push_back({.name = std::string(node.op->text()),
+    out.push_back({.name = std::string(node.text()),
         .made_of = node.rule ? made_of(names_of(captured.recorded, node.origin)) : "",
         .role = node.rule ? Role::none : node.role,
         .cost = graph.cost(node),

@@ -206,7 +206,7 @@ class OpenedStep {
       live += bytes;
       freed += plan.last[b] == now ? bytes : 0;
     }
-    return {{"op", node.op->text()}, {"role", profiler::name_of(node.role)},
+    return {{"op", node.text()}, {"role", profiler::name_of(node.role)},
         {"rule", node.rule ? node.rule : ""}, {"part", part_of(recorded_, node)},
         {"module", node.module}, {"formula", node.op->formula.text},
         {"place", node.op->formula.place()}, {"attrs", node.attrs.str()}, {"flops", cost.flops},

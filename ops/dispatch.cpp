@@ -57,8 +57,8 @@ void launch_in(profiler::Scope& scope, const Call& call) {
   if (call.op.view) return;
   const Device device = device_of(call.in);
   const Kernel kernel = call.op.kernel(device.type);
-  SINTER_CHECK(
-      kernel, not_built, cat(call.op.text(), ": not in this build: no kernel for ", device.str()));
+  SINTER_CHECK(kernel, not_built,
+      cat(call.op.label_of(call.attrs), ": not in this build: no kernel for ", device.str()));
   const profiler::KernelSpan span(device == kCpu);
   kernel(call);
 }
@@ -66,7 +66,7 @@ void launch_in(profiler::Scope& scope, const Call& call) {
 }  // namespace
 
 void launch_op(const Call& call) {
-  profiler::Scope scope(call.op.name, profiler::ScopeKind::op);
+  profiler::Scope scope([&] { return call.op.label_of(call.attrs); }, profiler::ScopeKind::op);
   launch_in(scope, call);
 }
 
@@ -76,11 +76,11 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     const bool meta = check_inputs(op, in) || !context.launches;  // nothing is computed then
     for (size_t i = 0; i < in.size(); ++i) {
       if (!in[i].defined() || in[i].is_contiguous()) continue;
-      if (!op.view && !op.takes_strides(i, in.size()) && !op.writes_input(i, in.size()))
+      if (!op.view && !op.takes_strides(i, in.size(), attrs) && !op.writes_input(i, in.size()))
         in[i] = contiguous(in[i]);
     }
     std::optional<profiler::Scope> scope;
-    if (!meta) scope.emplace(op.name, profiler::ScopeKind::op);
+    if (!meta) scope.emplace([&] { return op.label_of(attrs); }, profiler::ScopeKind::op);
     Tensors out;
     if (op.view) {
       out.push_back(op.view(in, attrs));

@@ -10,7 +10,7 @@ namespace {
 
 void left_out(const Call& call) {
   throw Error(Error::Kind::not_built,
-      cat(call.op.text(), ": simt: the emulator's kernels are not in this build"),
+      cat(call.op.label_of(call.attrs), ": simt: the emulator's kernels are not in this build"),
       "cmake -DSINTER_EMULATOR=ON build/release && ninja -C build/release");
 }
 
@@ -23,7 +23,7 @@ PointwiseKernels activation_kernels(size_t) { return {left_out, left_out}; }
 #define SINTER_NO_KERNEL(...)
 SINTER_STRUCTURED_OPS(SINTER_LEFT_OUT, SINTER_NO_KERNEL)
 SINTER_FUSED_OPS(SINTER_LEFT_OUT)
-void convolution_with_end(const Call& call, const ProductEnd&) { left_out(call); }
+void convolution_with_end(const Call& call) { left_out(call); }
 #undef SINTER_LEFT_OUT
 #undef SINTER_NO_KERNEL
 

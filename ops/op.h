@@ -82,16 +82,19 @@ struct OpDef {
   bool (*writes_of)(size_t i, size_t n) = nullptr;
   uint32_t strided =
       0;  // bit i: the kernel takes input i with any strides; else apply() makes it dense
-  bool (*strided_of)(
-      size_t i, size_t n) = nullptr;  // for ops with a list of tensors, in place of `strided`
+  // In place of `strided`, for ops with a list of tensors, and where attributes decide.
+  bool (*strided_of)(size_t i, size_t n, const Attrs& attrs) = nullptr;
   // Fused ops (ops/fused/fused.h): the same meaning in plain ops. What only the kernels cannot
   // take, or "": "<what was found>; <what they take>". The forms whose traced reference is a
-  // pattern that capture looks for, the largest first.
+  // pattern that capture looks for, the largest first. Of an op that runs a program: what tables
+  // call it with these attributes.
   Tensors (*reference)(Operands in, const Attrs& attrs) = nullptr;
   std::string (*limit)(Operands in, const Attrs& attrs) = nullptr;
   std::vector<Form> (*forms)() = nullptr;
+  profiler::StaticName (*label)(const Attrs& attrs) = nullptr;
 
   std::string_view text() const { return name.view(); }
+  profiler::StaticName label_of(const Attrs& of) const { return label ? label(of) : name; }
   // The only shape rule: tensors without storage for the outputs, or an Error. In-place ops give
   // none.
   Tensors results(Operands in, const Attrs& attrs) const;
@@ -99,8 +102,9 @@ struct OpDef {
   bool writes_input(size_t i, size_t n) const {
     return writes_of ? writes_of(i, n) : i < 32 && (writes >> i & 1);
   }
-  bool takes_strides(size_t i, size_t n) const {
-    return strided_of ? strided_of(i, n) : i < 32 && (strided >> i & 1);
+  bool takes_strides(size_t i, size_t n, const Attrs& of) const {
+    if (strided_of) return strided_of(i, n, of);
+    return writes_of ? writes_of(i, n) : i < 32 && (strided >> i & 1);
   }
   bool in_place() const { return writes != 0 || writes_of != nullptr; }
   Kernel kernel(Device::Type type) const {

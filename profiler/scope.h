@@ -70,6 +70,13 @@ class Scope {
     if (detail::g_watchers.load(std::memory_order_relaxed)) [[unlikely]]
       begin(name, kind);
   }
+  // name() -> StaticName, called only while somebody looks on.
+  template <class F>
+    requires requires(F& name) { StaticName(name()); }
+  explicit Scope(F&& name, ScopeKind kind) noexcept {
+    if (detail::g_watchers.load(std::memory_order_relaxed)) [[unlikely]]
+      begin(name(), kind);
+  }
   ~Scope() {
     if (slot_ || ranges_) [[unlikely]]
       end();

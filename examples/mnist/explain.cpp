@@ -43,18 +43,19 @@ std::vector<GlossaryEntry> read_glossary(std::string_view file) {
   return entries;
 }
 
-// Of an op or a rule, which is named after the op that it makes.
-std::string text_of(const OpDef& op) {
-  std::string text = cat(op.formula.text, ". ", op.formula.place(), " says how.");
-  if (const auto rule = std::ranges::find(capture::rules(), &op, &capture::Rule::op);
-      rule != capture::rules().end()) {
-    const std::string ops = capture::stands_for(op);
-    text = cat("A fused op: ", text, ops.empty() ? "" : " It stands for " + ops + ".", " --rules=-",
-        op.text(), " leaves the ops as they are; docs/RULES.md lists the rules.");
-  } else {
-    text = "An op: " + text;
-  }
-  return text;
+// The name of an op, or that of a rule; nothing if it is neither.
+std::optional<Label> find_name(std::string_view name) {
+  if (const Label* label = find_label(name)) return *label;
+  if (const OpDef* op = find_op(name)) return label_of(*op);
+  return std::nullopt;
+}
+std::string text_of(const Label& named) {
+  std::string text = cat(named.formula.text, ". ", named.formula.place(), " says how.");
+  const auto is_it = [&](const capture::Rule& rule) { return rule.name() == named.text(); };
+  if (std::ranges::none_of(capture::rules(), is_it)) return "An op: " + text;
+  const std::string ops = capture::stands_for(named);
+  return cat("A fused op: ", text, ops.empty() ? "" : " It stands for " + ops + ".", " --rules=-",
+      named.text(), " leaves the ops as they are; docs/RULES.md lists the rules.");
 }
 
 // Prose as wide as the terminal, or as the documents.
@@ -93,9 +94,10 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
     return 0;
   }
   // A row of a table may bear the op's role: "matmul(wgrad)".
-  if (const OpDef* op = find_op(wanted.substr(0, wanted.find('('))); op && !found) {
-    out.result_text(cat(op->text(), "\n", prose(text_of(*op))));
-    out.json("sinter.explain/1", {{"words", Json::array({op->text()})}, {"text", text_of(*op)}});
+  if (const auto named = find_name(wanted.substr(0, wanted.find('('))); named && !found) {
+    const std::string text = text_of(*named);
+    out.result_text(cat(named->text(), "\n", prose(text)));
+    out.json("sinter.explain/1", {{"words", Json::array({named->text()})}, {"text", text}});
     return 0;
   }
   // "Layout" stands in kernels' names, "layout" in the words.
@@ -110,6 +112,7 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   }
   if (!found) {
     for (const OpDef* op : all_ops()) known.emplace_back(op->text());
+    for (const Label& label : labels()) known.emplace_back(label.text());
     constexpr size_t kShown = 80;
     if (wanted.size() > kShown) wanted = wanted.substr(0, kShown) + "..";
     const std::string nearest = nearest_word(wanted, known);

@@ -44,6 +44,8 @@ ChainProgram act_grad_program(Act act);
 // g, u -> act(g) u.   dh, g, u -> dg = (dh u) act'(g), du = dh act(g).
 ChainProgram gate_program(Act act);
 ChainProgram gate_grad_program(Act act);
+// The activation in a program, forward or backward; none if there is none.
+Act act_of(const ChainProgram& program);
 // In plain ops: dy act' of what act saved.
 inline Tensor act_backward_reference(Act act, const Tensor& dy, const Tensor& saved) {
   return chain_results(act_grad_program(act), {dy, saved})[0];

@@ -222,6 +222,6 @@ template <class T, class Y, int kEnd> struct ChainEnd {
 };
 
 // conv2d with an end (conv_act.cu).
-void convolution_with_end(const Call& call, const ProductEnd& end);
+void convolution_with_end(const Call& call);
 
 }  // namespace sinter::SINTER_KERNEL_NS

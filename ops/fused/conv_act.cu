@@ -98,15 +98,16 @@ template <class A> static Conv2dSizes padded_sizes(const Call& call, const A& at
 }
 
 // ReLU is compiled.
-static void end_of_images(const Call& call, const ProductEnd& end) {
+static void end_of_images(const Call& call) {
   if (call.out[0].numel() == 0) return;
+  const auto& end = call.as<ProductChainAttrs>();
   const Conv2dSizes z = padded_sizes(call, end, 1);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
-    const auto norm = [&](size_t i) { return end.normed ? in<T>(call.in[2 + i]) : In<T>(); };
+    const auto norm = [&](size_t i) { return end.normed ? in<T>(call.in[3 + i]) : In<T>(); };
     const auto run = [&]<int kEnd>(std::integral_constant<int, kEnd>) {
       launch_conv_act(weight_side<T>(call.in[1], z),
           window_side<T, ForwardWindows>(Pixels<T>{in<T>(call.in[0])}, z),
-          EndOfImages<T, kEnd>{Bias<T>(end.bias(call.in)),
+          EndOfImages<T, kEnd>{Bias<T>(optional_input(call.in, 2)),
               {norm(0), norm(1), norm(2), norm(3), static_cast<compute_t<T>>(end.eps)},
               {end.program, end.operands(call.in), call.out}, z.o, static_cast<int>(z.p),
               static_cast<int>(call.out[0].size(3)), static_cast<int>(z.q)});
@@ -118,9 +119,10 @@ static void end_of_images(const Call& call, const ProductEnd& end) {
 }
 
 // What keeps nothing for backward, cuDNN may do.
-void convolution_with_end(const Call& call, const ProductEnd& end) {
-  const auto own = [&] { end_of_images(call, end); };
+void convolution_with_end(const Call& call) {
+  const auto own = [&] { end_of_images(call); };
   if constexpr (kDevice.type == Device::Type::cuda) {
+    const auto& end = call.as<ProductChainAttrs>();
     const Tensor& y = call.out[0];
     if (find_end(end.program) == kRelu && !end.normed &&
         cudnn_conv2d(call, conv2d_sizes(call.in[0], call.in[1], y, end), own, true))

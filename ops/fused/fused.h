@@ -4,7 +4,9 @@
 // it with. Letters: B batch, I in, O out, C classes, H hidden.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <string_view>
 
 #include "ops/ops.h"
@@ -24,40 +26,73 @@ inline constexpr std::string_view kActNames[] = {
 #undef SINTER_TEXT
 constexpr const auto& enum_names(Act) { return kActNames; }
 
-// linear_act: x[B, I], W[O, I], b[O] or absent -> y[B, O] = act(x W^T + b), then with `keep` the
-// pre-activation x W^T + b, for the backward of an act that does not read y.
-struct LinearActAttrs {
-  Act act = Act::relu;
-  bool keep = false;
-  DType out = DType::f32;  // of y; bf16 operands may give f32
-  SINTER_FIELDS(LinearActAttrs, act, keep, out)
+// product_chain: a product, and the program of pointwise steps behind it: a, b, bias or absent, of
+// `normed` the weight, bias, running_mean and running_var of batch_norm2d_eval, each [O], and then
+// operands 1.. of the program, whose operand 0 is the product's result, or what the norm makes of
+// it -> the program's results. Operands may be broadcast (ops/pointwise/chain.h): over rows or
+// columns, of a convolution over all but channels.
+//
+// pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that
+// stay in cache. Operands are dense, and of one shape or broadcast; of a program that has a name,
+// or with `merged`, matrices of one shape whose rows may be strided.
+//
+// Note [Names are labels]
+//   Only these two run a program. Programs that are frequent have a name, by which tables, rules
+//   and documents call the op (labels.cpp):
+//
+//       linear_act, conv_act      y = act(product + bias), then the product if it is kept, for the
+//                                 backward of an act that does not read y
+//       input_grad_act            dx = (dy W) act'(saved), saved is y or the product that was kept
+//       conv_norm_act             y = act(batch_norm2d_eval(conv2d))
+//       glu, glu_backward         h = act(g) u, and its gradients: dg, du, or merged: one [B, 2H]
+//       gated_linear_backward     what glu_backward gives for dh = dy Wd
+//
+//   Any other program is product_chain or pointwise_chain.
+enum class ProductKind : uint8_t { linear, matmul, conv2d };
+inline constexpr std::array<std::string_view, 3> kProductKindNames{"linear", "matmul", "conv2d"};
+constexpr const auto& enum_names(ProductKind) { return kProductKindNames; }
+struct ProductChainAttrs {
+  ProductKind product = ProductKind::linear;
+  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;  // of conv2d
+  bool normed = false;
+  double eps = 1e-5;       // of the norm
+  DType out = DType::f32;  // of linear and matmul; bf16 operands may give f32
+  bool merged = false;     // both results are the halves of one's columns
+  ChainProgram program = {};
+  SINTER_FIELDS(ProductChainAttrs, product, stride_h, stride_w, pad_h, pad_w, normed, eps, out,
+      merged, program)
+
+  DType type_of_results(Operands in) const {
+    return product == ProductKind::conv2d ? in[0].dtype() : out;
+  }
+  size_t first_operand() const { return normed ? 7 : 3; }
+  // Of the inputs those behind the product, operands 1.. of the program.
+  Operands operands(Operands in) const { return in.subspan(std::min(first_operand(), in.size())); }
+};
+struct ChainAttrs {
+  ChainProgram program = {};
+  bool merged = false;
+  SINTER_FIELDS(ChainAttrs, program, merged)
 };
 
-// input_grad_act: dy[B, O], W[O, I], saved[B, I] (y or the pre-activation) -> dx[B, I] = (dy W) *
-// act'(saved)
-struct InputGradActAttrs {
-  Act act = Act::relu;
-  SINTER_FIELDS(InputGradActAttrs, act)
+// A name that a rule has: that of an op, of an op with certain programs, or of what it makes of
+// others. The forms and the limit are the op's, or those of its programs with this name.
+struct Label {
+  profiler::StaticName name;
+  const OpDef* op;
+  Formula formula;
+  std::function<std::vector<Form>()> forms = {};
+  std::string (*limit)(Operands in, const Attrs& attrs) = nullptr;
+  std::string_view text() const { return name.view(); }
 };
+inline Label label_of(const OpDef& op) { return {op.name, &op, op.formula, op.forms, op.limit}; }
+// Those that are no op's own name.
+std::span<const Label> labels();
+const Label* find_label(std::string_view name);  // or nullptr
 
-// conv_act: x[N, C, H, W], weight[O, C, R, S], bias[O] or absent -> y[N, O, P, Q] = act(conv2d),
-// then with `keep` the pre-activation. conv_act_pool: the same operands -> y[N, O, P / 2, Q / 2] =
+// conv_act_pool: x[N, C, H, W], weight[O, C, R, S], bias[O] or absent -> y[N, O, P / 2, Q / 2] =
 // relu(max_pool2d(conv2d)) by 2 x 2 windows, index u8 of y's shape, as max_pool2d gives with relu;
 // Conv2dAttrs.
-struct ConvActAttrs {
-  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
-  Act act = Act::relu;
-  bool keep = false;
-  SINTER_FIELDS(ConvActAttrs, stride_h, stride_w, pad_h, pad_w, act, keep)
-};
-// conv_norm_act: x, weight, then of batch_norm2d_eval weight, bias, running_mean and running_var,
-// each [O], then the convolution's bias[O] or absent -> act(batch_norm2d_eval(conv2d)).
-struct ConvNormActAttrs {
-  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
-  Act act = Act::relu;
-  double eps = 1e-5;
-  SINTER_FIELDS(ConvNormActAttrs, stride_h, stride_w, pad_h, pad_w, act, eps)
-};
 // conv_act_backward: dy, x, y or absent, weight or absent -> dW, db, and with weight dx; of relu,
 // if there is y. conv_act_pool_backward: dy, x, index, weight or absent -> the same.
 // Conv2dGradAttrs of the weight's gradient; f32 gradients of parameters from bf16. With `relu` x is
@@ -101,66 +136,23 @@ struct RowChainAttrs {
   SINTER_FIELDS(RowChainAttrs, act, label_smoothing, input_grad, of_act)
 };
 
-// glu: g[B, H], u[B, H] (rows may be strided) -> h = act(g) * u.   glu_backward: dh, g, u -> dg,
-// du; merged: one [B, 2H] = (dg | du)
-struct GluAttrs {
-  Act act = Act::gelu_tanh;
-  bool merged = false;
-  SINTER_FIELDS(GluAttrs, act, merged)
-};
-
 // gated_linear: x[B, I], Wg[H, I], Wu[H, I] -> h[B, H] = act(g) * u, g = x Wg^T, u = x Wu^T, and
-// with keep (g | u)[B, 2H]. gated_linear_backward: dy[B, O], Wd[O, H], g[B, H], u[B, H] (rows may
-// be strided) -> what glu_backward gives for dh = dy Wd. GluAttrs.
+// with keep (g | u)[B, 2H].
 struct GatedLinearAttrs {
   Act act = Act::gelu_tanh;
   bool keep = false;
   SINTER_FIELDS(GatedLinearAttrs, act, keep)
 };
 
-// merge_linear: `linear` under its own name, on weights that are row blocks of one storage: x[B,
-// I], W[n O, I], b[n O] or absent -> [B, n O].
-
-// product_chain: linear, matmul or conv2d, and the program of pointwise steps behind it: a, b, bias
-// or absent, then operands 1.. of the program, whose operand 0 is the product's result -> its
-// results, of type `out`. What linear_act and its like are, for any other program. Operands may be
-// broadcast (ops/pointwise/chain.h): over rows or columns, of a convolution over all but channels.
-enum class ProductKind : uint8_t { linear, matmul, conv2d };
-inline constexpr std::array<std::string_view, 3> kProductKindNames{"linear", "matmul", "conv2d"};
-constexpr const auto& enum_names(ProductKind) { return kProductKindNames; }
-struct ProductChainAttrs {
-  ProductKind product = ProductKind::linear;
-  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;  // of conv2d
-  DType out = DType::f32;
-  ChainProgram program;
-  SINTER_FIELDS(ProductChainAttrs, product, stride_h, stride_w, pad_h, pad_w, out, program)
-};
-
-// pointwise_chain: up to kChainInputs tensors -> up to kChainOutputs, as one pass over tiles that
-// stay in cache. Operands are dense, and of one shape or broadcast (ops/pointwise/chain.h).
-struct ChainAttrs {
-  ChainProgram program;
-  SINTER_FIELDS(ChainAttrs, program)
-};
-
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
 // in one launch. Attribute max_norm.
 
-// The list of the fused ops, as in ops/ops.h. It is the table of the fusion rules, too: they run in
-// this order, and each finds all its groups (capture/rules.h).
+// The list of the fused ops, as in ops/ops.h. The rules that make them: capture/rules.cpp.
 // clang-format off
 #define SINTER_FUSED_OPS(OP) \
   OP(kSoftmaxXentOp, softmax_xent) \
-  OP(kGluBackwardOp, glu_backward) \
-  OP(kGluOp, glu) \
   OP(kGatedLinearOp, gated_linear) \
-  OP(kMergeLinearOp, merge_linear) \
-  OP(kGatedLinearBackwardOp, gated_linear_backward) \
-  OP(kLinearActOp, linear_act) \
-  OP(kInputGradActOp, input_grad_act) \
   OP(kConvActPoolOp, conv_act_pool) \
-  OP(kConvActOp, conv_act) \
-  OP(kConvNormActOp, conv_norm_act) \
   OP(kProductChainOp, product_chain) \
   OP(kConvActPoolBackwardOp, conv_act_pool_backward) \
   OP(kConvActBackwardOp, conv_act_backward) \

@@ -76,7 +76,7 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
 Tensors reference(Operands in, const Attrs& attrs) {
   const auto& [act, keep] = attrs.as<GatedLinearAttrs>();
   const Tensor g = linear(in[0], in[1]), u = linear(in[0], in[2]);
-  Tensors out = call_fused(kGluOp, {g, u}, GluAttrs{.act = act});
+  Tensors out = call_fused(kPointwiseChainOp, {g, u}, ChainAttrs{gate_program(act)});
   if (keep) out.push_back(side_by_side(g, u));
   return out;
 }

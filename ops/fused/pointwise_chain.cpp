@@ -1,7 +1,7 @@
 // pointwise_chain: a program of pointwise ops in one pass: every operand is read once and every
-// result written once (ops/pointwise/chain.h). glu and glu_backward are two such programs with
-// names: h = act(g) * u, and du = dh act(g), dg = (dh u) act'(g), act(g) made again instead of
-// read. Their operands may be the halves of wider rows.
+// result written once (ops/pointwise/chain.h). Two such programs are gates: h = act(g) * u, and
+// du = dh act(g), dg = (dh u) act'(g), act(g) made again instead of read. Their operands may be the
+// halves of wider rows.
 #include <array>
 
 #include "ops/fused/product_chain.h"
@@ -12,33 +12,46 @@ namespace {
 
 constexpr int64_t kTile = 1024;
 
+// Of matrices rows may lie apart, and so may those of the halves of a result.
+bool by_rows(Operands in, bool merged) {
+  return merged || std::ranges::any_of(in, [](const auto& t) { return !t.is_contiguous(); });
+}
+
 Tensors infer(Operands in, const Attrs& attrs) {
-  const ChainProgram& p = attrs.as<ChainAttrs>().program;
+  const auto& [p, merged] = attrs.as<ChainAttrs>();
+  const char* const name = label_of_chain(attrs).c_str();
   SINTER_CHECK(is_valid(p) && p.n_inputs == int(in.size()), shape,
-      cat("pointwise_chain: ", in.size(), " inputs given; not a program for them: it has ",
-          p.n_inputs, " inputs, ", p.n_steps, " steps, ", p.n_outputs, " results; allowed 1..",
-          kChainInputs, ", 1..", kChainSteps, ", 1..", kChainOutputs,
-          ", each value made before it is read"));
+      cat(name, ": ", in.size(), " inputs given; not a program for them: it has ", p.n_inputs,
+          " inputs, ", p.n_steps, " steps, ", p.n_outputs, " results; allowed 1..", kChainInputs,
+          ", 1..", kChainSteps, ", 1..", kChainOutputs, ", each value made before it is read"));
   SINTER_CHECK(code_of(p).registers <= kChainRegisters, shape,
-      cat("pointwise_chain: the steps need ", code_of(p).registers, " values at once; at most ",
+      cat(name, ": the steps need ", code_of(p).registers, " values at once; at most ",
           kChainRegisters));
-  check_floating("pointwise_chain", "the first operand", in[0]);
+  check_floating(name, "the first operand", in[0]);
   Shape shape;
   for (const Tensor& t : in) {
-    SINTER_CHECK(t.defined(), shape, "pointwise_chain: an operand is undefined");
-    shape = broadcast_shapes("pointwise_chain", shape, t.shape());
+    SINTER_CHECK(t.defined(), shape, cat(name, ": an operand is undefined"));
+    shape = broadcast_shapes(name, shape, t.shape());
   }
+  const bool rows = by_rows(in, merged);
   for (const Tensor& t : in) {
-    check_same_dtype("pointwise_chain", "the first operand", in[0], "a later one", t);
-    SINTER_CHECK(broadcast_of(t, shape), shape,
-        cat("pointwise_chain: an operand does not fit: it is ", t.describe(), ", the result is ",
-            shape.str(), "; it must be dense, with dims of 1 at its ends only"));
+    check_same_dtype(name, "the first operand", in[0], "a later one", t);
+    SINTER_CHECK(rows ? t.rank() == 2 && t.shape() == shape : bool(broadcast_of(t, shape)), shape,
+        cat(name, ": an operand does not fit: it is ", t.describe(), ", the result is ",
+            shape.str(),
+            rows ? "; all must be matrices of one shape"
+                 : "; it must be dense, with dims of 1 at its ends only"));
   }
-  return Tensors(size_t(p.n_outputs), Tensor::shape_only(shape, in[0].dtype(), in[0].device()));
+  SINTER_CHECK(!merged || p.n_outputs == 2, shape,
+      cat(name, ": ", p.n_outputs, " results given; of halves there must be 2"));
+  if (merged) shape[1] *= 2;
+  return Tensors(
+      size_t(merged ? 1 : p.n_outputs), Tensor::shape_only(shape, in[0].dtype(), in[0].device()));
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(chain_flops(attrs.as<ChainAttrs>().program) * out[0].numel(), in, out);
+  const auto& [program, merged] = attrs.as<ChainAttrs>();
+  return cost_of(chain_flops(program) * out[0].numel() / (merged ? 2 : 1), in, out);
 }
 
 // Dense operands, as one row; those that are broadcast are spread tile by tile.
@@ -71,61 +84,25 @@ template <class T> void run(const Call& call) {
       });
 }
 
+template <class T> void run_rows(const Call& call) {
+  const auto& [program, merged] = call.as<ChainAttrs>();
+  const RowsOf<T> first(call.in[0]);
+  const RowSteps<T, T> steps(program, call.in.subspan(1), call.out, merged);
+  steps(first.data, first.step, 0, call.in[0].size(0));
+}
+
 void cpu(const Call& call) {
-  visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
-}
-
-Tensors reference(Operands in, const Attrs& attrs) {
-  return chain_results(attrs.as<ChainAttrs>().program, Tensors(in.begin(), in.end()));
-}
-
-// ---- glu and glu_backward. B batch, H hidden
-
-// The plain ops broadcast; the kernels do not.
-std::string gate_limit(Operands in, const Attrs&) {
-  for (const Tensor& t : in) {
-    if (t.rank() != 2 || t.shape() != in[0].shape())
-      return cat("an operand is ", t.describe(), " beside ", in[0].describe(),
-          "; all must be of one shape [B, H]");
-  }
-  return "";
-}
-
-template <size_t N> std::vector<Form> gate_forms() {
-  std::vector<Form> all;
-  for (const Act act : kActivations) {  // others are no gates of the models that we know
-    if (act_saves(act) == pointwise::Saves::inputs)
-      all.push_back({Tensors(N, Tensor()), GluAttrs{act}});
-  }
-  for (Form& form : all) {
-    for (Tensor& t : form.in) t = Tensor::meta({2, 3});
-  }
-  return all;
-}
-
-// Not the reference's: to lay dg and du side by side adds nothing up.
-Cost gate_backward_cost(Operands in, Operands out, const Attrs& attrs) {
-  const ChainProgram program = gate_grad_program(attrs.as<GluAttrs>().act);
-  return cost_of(in[0].numel() * chain_flops(program), in, out);
-}
-
-// Row by row: rows of operands may lie apart, and so may those of the halves of a result.
-void gate_cpu(const Call& call, const ChainProgram& p) {
+  const bool rows = by_rows(call.in, call.as<ChainAttrs>().merged);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
-    const RowsOf<T> first(call.in[0]);
-    const RowSteps<T, T> steps(p, call.in.subspan(1), call.out, call.as<GluAttrs>().merged);
-    steps(first.data, first.step, 0, call.in[0].size(0));
+    if (rows) return run_rows<T>(call);
+    run<T>(call);
   });
 }
 
-Tensors glu_reference(Operands in, const Attrs& attrs) {
-  return chain_results(gate_program(attrs.as<GluAttrs>().act), {in[0], in[1]});
-}
-Tensors glu_backward_reference(Operands in, const Attrs& attrs) {
-  const auto& [act, merged] = attrs.as<GluAttrs>();
-  const Tensors grads = chain_results(gate_grad_program(act), {in[0], in[1], in[2]});
-  if (!merged) return grads;
-  return {side_by_side(grads[0], grads[1])};
+Tensors reference(Operands in, const Attrs& attrs) {
+  const auto& [program, merged] = attrs.as<ChainAttrs>();
+  const Tensors results = chain_results(program, Tensors(in.begin(), in.end()));
+  return merged ? Tensors{side_by_side(results[0], results[1])} : results;
 }
 
 }  // namespace
@@ -138,23 +115,11 @@ const OpDef kPointwiseChainOp = listed<kPointwiseChainOp>(
         .infer = infer,
         .cost = cost,
         .cpu = cpu,
-        .reference = reference});
-const OpDef kGluOp = listed<kGluOp>({.formula = "h = act(g) u",
-    .min_inputs = 2,
-    .attrs = attr_type<GluAttrs>(),
-    .cpu = [](const Call& call) { gate_cpu(call, gate_program(call.as<GluAttrs>().act)); },
-    .strided = 0b11,
-    .reference = glu_reference,
-    .limit = gate_limit,
-    .forms = gate_forms<2>});
-const OpDef kGluBackwardOp = listed<kGluBackwardOp>({.formula = "du = dh act(g), dg = dh u act'(g)",
-    .min_inputs = 3,
-    .attrs = attr_type<GluAttrs>(),
-    .cost = gate_backward_cost,
-    .cpu = [](const Call& call) { gate_cpu(call, gate_grad_program(call.as<GluAttrs>().act)); },
-    .strided = 0b111,
-    .reference = glu_backward_reference,
-    .limit = gate_limit,
-    .forms = gate_forms<3>});
+        .strided_of =
+            [](size_t, size_t, const Attrs& attrs) {
+              return !(label_of_chain(attrs) == kPointwiseChainOp.name);
+            },
+        .reference = reference,
+        .label = label_of_chain});
 
 }  // namespace sinter

@@ -1,5 +1,5 @@
-// pointwise_chain, glu and glu_backward: programs without a product (ops/fused/chain_end.cuh). The
-// steps' formulas are those of the plain ops: the same bits in f32.
+// pointwise_chain: programs without a product (ops/fused/chain_end.cuh). The steps' formulas are
+// those of the plain ops: the same bits in f32.
 #include "ops/fused/chain_end.cuh"
 #include "ops/rows/block_reduce.cuh"
 
@@ -54,21 +54,6 @@ SINTER_KERNEL pointwise_chain_vec(
   }
 }
 
-void pointwise_chain(const Call& call) {
-  constexpr int kThreads = 128;
-  const Tensor& result = call.out[0];
-  const int64_t total = result.numel();
-  if (total == 0) return;
-  visit_float(result.dtype(), [&]<class T>(T) {
-    launch<pointwise_chain_vec<T>>(
-        {std::min<int64_t>(blocks_for(total, kThreads * kVec<T>), 132 * 8)}, kThreads, 0,
-        FlatOperand<T>(call.in[0], result),
-        EndSteps<T, kInterpreted, FlatOperand<T>>(
-            call.as<ChainAttrs>().program, call.in.subspan(1), call.out),
-        total);
-  });
-}
-
 // A thread owns 16 bytes of columns in every grid_y-th row. Reads every operand once, writes every
 // result once.
 template <class T, int kEnd>
@@ -85,32 +70,53 @@ SINTER_KERNEL gate_rows(
   }
 }
 
-// kEnd: the program with GELU (tanh), which is compiled.
-template <int kEnd> static void run_gate(const Call& call, const ChainProgram& program) {
+// Gates with GELU (tanh) are compiled.
+static constexpr int kGateEnd = find_end(chain_detail::gate<pointwise::GeluTanh>()),
+                     kGateGradEnd = find_end(chain_detail::gate_grad<pointwise::GeluTanh>());
+
+static void by_rows(const Call& call, int end) {
+  const auto& [program, merged] = call.as<ChainAttrs>();
   const Tensor& first = call.in[0];
   const int64_t rows = first.size(0), cols = first.size(1);
-  if (first.numel() == 0) return;
   visit_float(first.dtype(), [&]<class T>(T) {
     constexpr int N = kVec<T>;
     const int block = block_for(blocks_for(cols, N), 256);
     const Grid grid{blocks_for(cols, N * block), std::min(rows, kMaxGridYZ)};
     const auto run = [&]<int kSteps>(std::integral_constant<int, kSteps>) {
       launch<gate_rows<T, kSteps>>(grid, block, 0, OperandColumns<T>(first),
-          EndSteps<T, kSteps>(program, call.in.subspan(1), call.out, call.as<GluAttrs>().merged),
-          rows, cols);
+          EndSteps<T, kSteps>(program, call.in.subspan(1), call.out, merged), rows, cols);
     };
-    if (find_end(program) == kEnd) return run(std::integral_constant<int, kEnd>());
+    if (end == kGateEnd) return run(std::integral_constant<int, kGateEnd>());
+    if (end == kGateGradEnd) return run(std::integral_constant<int, kGateGradEnd>());
     run(std::integral_constant<int, kInterpreted>());
   });
 }
 
-void glu(const Call& call) {
-  constexpr int kEnd = find_end(chain_detail::gate<pointwise::GeluTanh>());
-  run_gate<kEnd>(call, gate_program(call.as<GluAttrs>().act));
+static void flat(const Call& call) {
+  constexpr int kThreads = 128;
+  const Tensor& result = call.out[0];
+  const int64_t total = result.numel();
+  visit_float(result.dtype(), [&]<class T>(T) {
+    launch<pointwise_chain_vec<T>>(
+        {std::min<int64_t>(blocks_for(total, kThreads * kVec<T>), 132 * 8)}, kThreads, 0,
+        FlatOperand<T>(call.in[0], result),
+        EndSteps<T, kInterpreted, FlatOperand<T>>(
+            call.as<ChainAttrs>().program, call.in.subspan(1), call.out),
+        total);
+  });
 }
-void glu_backward(const Call& call) {
-  constexpr int kEnd = find_end(chain_detail::gate_grad<pointwise::GeluTanh>());
-  run_gate<kEnd>(call, gate_grad_program(call.as<GluAttrs>().act));
+
+void pointwise_chain(const Call& call) {
+  if (call.out[0].numel() == 0) return;
+  const Tensor& first = call.in[0];
+  const auto is_like_it = [&](const Tensor& t) { return t.shape() == first.shape(); };
+  // Rows of matrices may lie apart, and so may those of the halves of a result.
+  const bool matrices = first.rank() == 2 && std::ranges::all_of(call.in, is_like_it);
+  const bool apart = call.as<ChainAttrs>().merged ||
+                     !std::ranges::all_of(call.in, [](auto& t) { return t.is_contiguous(); });
+  const int end = find_end(call.as<ChainAttrs>().program);
+  if (apart || (matrices && (end == kGateEnd || end == kGateGradEnd))) return by_rows(call, end);
+  flat(call);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -1,7 +1,6 @@
-// A product and its end (Note [A product and its end], product_chain.h): linear_act,
-// input_grad_act, gated_linear_backward and product_chain; conv_act.cu has what follows conv2d. A
-// block owns a tile of the results. Reads both operands of the product once per tile that needs
-// them, those of the steps once; writes the results. The sums are in no memory.
+// A product and its end (Note [A product and its end], product_chain.h); conv_act.cu has what
+// follows conv2d. A block owns a tile of the results. Reads both operands of the product once per
+// tile that needs them, those of the steps once; writes the results. The sums are in no memory.
 #include "ops/fused/chain_end.cuh"
 #include "ops/product/gemm_launch.cuh"
 
@@ -18,7 +17,7 @@ constexpr int kGelu = find_end(chain_detail::act<GeluTanh>()),
               kGate = find_end(chain_detail::gate<GeluTanh>());
 
 // What cuBLASLt has of an end.
-GemmEpilogue::Kind library_epilogue(const Call& call, const ProductEnd& end) {
+GemmEpilogue::Kind library_epilogue(const Call& call, const ProductChainAttrs& end) {
   const int place = find_end(end.program);
   if (place == kRelu) return GemmEpilogue::relu;
   if (place == kGelu) return GemmEpilogue::gelu;
@@ -31,10 +30,10 @@ GemmEpilogue::Kind library_epilogue(const Call& call, const ProductEnd& end) {
 }
 
 template <int kEnd, class T, class Y>
-ChainEnd<T, Y, kEnd> chain_end(const Call& call, const ProductEnd& end) {
-  const EndSteps<Y, kEnd> steps(end.program, end.operands(call.in), call.out, end.halves);
+ChainEnd<T, Y, kEnd> chain_end(const Call& call, const ProductChainAttrs& end) {
+  const EndSteps<Y, kEnd> steps(end.program, end.operands(call.in), call.out, end.merged);
   if constexpr (kMayHaveBias<kEnd>) {
-    return {Bias<T>(end.bias(call.in)), steps};
+    return {Bias<T>(optional_input(call.in, 2)), steps};
   } else {
     return {{}, steps};
   }
@@ -44,11 +43,12 @@ ChainEnd<T, Y, kEnd> chain_end(const Call& call, const ProductEnd& end) {
 // reads nothing else follows a linear layer, one that does a product with weights as they are. Of
 // ReLU's there is one for any others, too. False: it is another end, or they lie otherwise.
 template <int kEnd, class T>
-bool launch_compiled(const Call& call, const ProductEnd& end, const Product<T>& product) {
+bool launch_compiled(const Call& call, const ProductChainAttrs& end, const Product<T>& product) {
   if constexpr (kEnd != kGate) {  // which stands behind two products (gated_linear.cu)
     constexpr Layout kAlong = Layout::along_k,
                      kB = kChainEnds[kEnd].n_inputs == 1 ? kAlong : Layout::along_outer;
-    if (find_end(end.program) != kEnd || (end.biased && !kMayHaveBias<kEnd>)) return false;
+    const bool bias = optional_input(call.in, 2).defined();
+    if (find_end(end.program) != kEnd || (bias && !kMayHaveBias<kEnd>)) return false;
     const auto epilogue = chain_end<kEnd, T, T>(call, end);
     if constexpr (kEnd == kRelu || kEnd == kReluGrad) {
       launch_product_chain<kAlong, kB>(product, epilogue);
@@ -62,7 +62,7 @@ bool launch_compiled(const Call& call, const ProductEnd& end, const Product<T>& 
 }
 // Any other is interpreted, by a kernel for operands of any layout. f64 is for tests.
 template <class Y, class T>
-void launch_end(const Call& call, const ProductEnd& end, const Product<T>& product) {
+void launch_end(const Call& call, const ProductChainAttrs& end, const Product<T>& product) {
   bool done = false;
   if constexpr (std::is_same_v<T, Y> && !std::is_same_v<T, double>)
     done = [&]<size_t... E>(std::index_sequence<E...>) {
@@ -73,9 +73,11 @@ void launch_end(const Call& call, const ProductEnd& end, const Product<T>& produ
         product, chain_end<kInterpreted, T, Y>(call, end));
 }
 
-template <class A> void run(const Call& call) {
-  const ProductEnd end = end_of(call.as<A>());
-  if (end.product == ProductKind::conv2d) return convolution_with_end(call, end);
+}  // namespace
+
+void product_chain(const Call& call) {
+  const auto& end = call.as<ProductChainAttrs>();
+  if (end.product == ProductKind::conv2d) return convolution_with_end(call);
   const bool along_k = end.product == ProductKind::linear;
   const Tensor &a = call.in[0], &b = call.in[1], &first = call.out[0];
   const auto own = [&] {
@@ -87,21 +89,11 @@ template <class A> void run(const Call& call) {
     });
   };
   std::array<Tensor, 2> halves;
-  if (end.halves) halves = {half_of(first, 0), half_of(first, 1)};
+  if (end.merged) halves = {half_of(first, 0), half_of(first, 1)};
   const ProductSteps steps{
-      &end.program, end.operands(call.in), end.halves ? Operands(halves) : Operands(call.out)};
-  by_library_or(own, a, false, b, along_k, end.bias(call.in), first,
+      &end.program, end.operands(call.in), end.merged ? Operands(halves) : Operands(call.out)};
+  by_library_or(own, a, false, b, along_k, optional_input(call.in, 2), first,
       GemmEpilogue{library_epilogue(call, end), nullptr, &steps});
 }
-
-}  // namespace
-
-void linear_act(const Call& call) { run<LinearActAttrs>(call); }
-void input_grad_act(const Call& call) { run<InputGradActAttrs>(call); }
-void gated_linear_backward(const Call& call) { run<GluAttrs>(call); }
-void conv_act(const Call& call) { run<ConvActAttrs>(call); }
-void conv_norm_act(const Call& call) { run<ConvNormActAttrs>(call); }
-void product_chain(const Call& call) { run<ProductChainAttrs>(call); }
-void merge_linear(const Call& call) { linear(call); }
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -1,5 +1,4 @@
-// A product with an end: what linear_act, input_grad_act, gated_linear_backward, conv_act,
-// conv_norm_act and product_chain are. For their kernels and for the rule that finds them
+// A product with an end: product_chain. For its kernels and for the rules that find it
 // (capture/rules_pointwise.cpp).
 //
 // Note [A product and its end]
@@ -12,8 +11,13 @@
 //       linear -> relu -> y           matmul -> relu_backward(., saved) -> dx
 //
 //   All of it is one mechanism: two operands and a kind of product, and a program of pointwise
-//   steps (ops/pointwise/chain.h) whose operand 0 is the sums. Fused ops with a name of their own
-//   are rows: the attributes say which program they mean.
+//   steps (ops/pointwise/chain.h) whose operand 0 is the sums (ProductChainAttrs, fused.h).
+//
+//   The running statistics of batch_norm2d_eval are numbers of a channel that do not depend on x:
+//       scale = weight / sqrt(running_var + eps)
+//       y = conv2d(x, W) scale + (b - running_mean) scale + bias
+//   A convolution takes them in (`normed`) before its program runs: on the CPU into its weights and
+//   its bias, in a kernel into the sums of a channel.
 #pragma once
 
 #include "ops/fused/activation.h"
@@ -23,34 +27,11 @@
 
 namespace sinter {
 
-//   The running statistics of batch_norm2d_eval are numbers of a channel that do not depend on x:
-//       scale = weight / sqrt(running_var + eps)
-//       y = conv2d(x, W) scale + (b - running_mean) scale + bias
-//   A convolution takes them in (`normed`) before its program runs: on the CPU into its weights and
-//   its bias, in a kernel into the sums of a channel.
-struct ProductEnd {
-  ProductKind product;
-  ChainProgram program;
-  // Inputs of the op: a, b, those of batch_norm2d_eval behind its x if `normed`, then the bias if
-  // `biased`, then operands 1.. of the program.
-  bool biased = false;
-  bool halves = false;  // both results are the halves of one's columns
-  int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
-  bool normed = false;
-  double eps = 0;  // of the norm
-
-  size_t bias_at() const { return normed ? 6 : 2; }
-  size_t first_operand() const { return bias_at() + (biased ? 1 : 0); }
-  Tensor bias(Operands in) const { return biased ? optional_input(in, bias_at()) : Tensor(); }
-  // Of the inputs those behind the product, operands 1.. of the program.
-  Operands operands(Operands in) const { return in.subspan(std::min(first_operand(), in.size())); }
-};
-ProductEnd end_of(const LinearActAttrs& attrs);
-ProductEnd end_of(const InputGradActAttrs& attrs);
-ProductEnd end_of(const GluAttrs& attrs);  // gated_linear_backward's
-ProductEnd end_of(const ConvActAttrs& attrs);
-ProductEnd end_of(const ConvNormActAttrs& attrs);
-ProductEnd end_of(const ProductChainAttrs& attrs);
+// Operands of the shapes of a small product, for the forms of rules.
+Form example_of(const ProductChainAttrs& attrs);
+// OpDef::label of the two (labels.cpp).
+profiler::StaticName label_of_product(const Attrs& attrs);
+profiler::StaticName label_of_chain(const Attrs& attrs);
 
 // The results of a program on the CPU, as rows: of tensors of their own, or the halves of one's.
 template <class T> struct ResultRows {

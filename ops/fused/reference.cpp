@@ -85,7 +85,8 @@ Derived derive(const OpDef& op, Operands in, const Attrs& attrs) {
     std::string operands;
     for (const Tensor& t : in) operands += (operands.empty() ? "" : ", ") + t.describe();
     throw Error(error.kind(),
-        cat(op.text(), ": operands do not fit: ", operands, "; ", error.message()), error.hint());
+        cat(op.label_of(attrs), ": operands do not fit: ", operands, "; ", error.message()),
+        error.hint());
   }
 }
 

@@ -31,7 +31,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
   Tensors rows{in[kX]}, saved{of_inputs && in[kSaved].defined() ? in[kSaved] : in[kX]};
   for (size_t l = 0; l < last; ++l) {
     const Tensors operands{rows[l], weight_of(in, l), bias_of(in, l)};
-    const Tensors made = call_fused(kLinearActOp, operands, LinearActAttrs{act, of_inputs, dtype});
+    const Tensors made = call_fused(kProductChainOp, operands,
+        ProductChainAttrs{.out = dtype, .program = act_program(act, of_inputs)});
     rows.push_back(made[0]);
     saved.push_back(made.back());
   }
@@ -41,8 +42,10 @@ Tensors reference(Operands in, const Attrs& attrs) {
   Tensors grads{out[1]};
   for (size_t l = last + 1; l-- > (input_grad ? 0 : 1);) {
     if (l > 0 || of_act) {
-      const Tensors operands{grads.back(), weight_of(in, l), saved[l]};
-      grads.push_back(call_fused(kInputGradActOp, operands, InputGradActAttrs{act})[0]);
+      const Tensors operands{grads.back(), weight_of(in, l), {}, saved[l]};
+      const ProductChainAttrs attrs{
+          .product = ProductKind::matmul, .out = dtype, .program = act_grad_program(act)};
+      grads.push_back(call_fused(kProductChainOp, operands, attrs)[0]);
     } else {
       grads.push_back(matmul_as(grads.back(), weight_of(in, 0), false, false, dtype, Role::dgrad));
     }

@@ -209,8 +209,10 @@ const OpDef kWeightGradUpdateOp = listed<kWeightGradUpdateOp>(
         .cost = cost,
         .cpu = cpu,
         .writes_of = writes_of,
-        .strided_of = [](size_t i,
-                          size_t n) { return i + kStepOperands < n && i % kLayerOperands == kX; },
+        .strided_of =
+            [](size_t i, size_t n, const Attrs&) {
+              return i + kStepOperands < n && i % kLayerOperands == kX;
+            },
         .reference = reference,
         .limit = limit});
 

@@ -135,8 +135,7 @@ template <class O> constexpr OpDef update_op(Signature signature) {
       .cpu = update_cpu,
       .cuda = kOpRow<kMultiTensorUpdateOp>.cuda,
       .simt = kOpRow<kMultiTensorUpdateOp>.simt,
-      .writes_of = update_writes,
-      .strided_of = update_writes};
+      .writes_of = update_writes};
 }
 
 #define SINTER_ROW(op, signature, Struct)                                            \
@@ -162,7 +161,6 @@ const OpDef kMultiTensorUpdateOp = listed<kMultiTensorUpdateOp>({.name = "multi_
     .cost = cost_of_multi,
     .cpu = update_cpu,
     .writes_of = update_writes,
-    .strided_of = update_writes,
     .reference = multi_reference});
 
 const OptimizerRow& optimizer_row(OptimizerKind kind) { return kRows[size_t(kind)]; }

@@ -55,8 +55,7 @@ constexpr OpDef sum_op(profiler::StaticName name, Formula formula, Signature sig
       .cpu = kernel,
       .cuda = kernel,
       .simt = kernel,
-      .writes_of = writes_all,
-      .strided_of = writes_all};
+      .writes_of = writes_all};
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   c.fused.groups.push_back(slower);
   Rule rule = capture::rules()[0];
   const OpDef elsewhere{.name = "softmax_xent", .simt = [](const Call&) {}};
-  rule.op = &elsewhere;
+  rule.label.op = &elsewhere;
   const std::string text = explain(c, rules, {&rule, 1});
   EXPECT_TRUE(
       text.starts_with("group 1  linear_act  <- %5 linear, %6 relu     saves 1 launch, 0.2 kB (one "

@@ -65,11 +65,11 @@ class ReferenceProgram {
     dtype_ = types[draw_.below(4)];
     // The forms of all ops are of sizes 2, 3 and 4: each becomes another size.
     for (const int64_t letter : {2, 3, 4}) sizes_[letter] = 1 + draw_.below(9);
-    std::vector<const OpDef*> ops;
-    for (const OpDef* op : fused_ops()) {
-      if (op->forms) ops.push_back(op);
+    std::vector<Label> names;
+    for (const Rule& rule : rules()) {
+      if (rule.label.forms) names.push_back(rule.label);
     }
-    for (int64_t n = 1 + draw_.below(3); n > 0; --n) add_line(*one_of(ops));
+    for (int64_t n = 1 + draw_.below(3); n > 0; --n) add_line(one_of(names));
   }
 
   // The type that its results are as exact as: an operand of the wrong type may be less.
@@ -120,8 +120,9 @@ class ReferenceProgram {
   }
 
   // The line is left out if the op's reference refuses its operands.
-  void add_line(const OpDef& op) {
-    const std::vector<Form> forms = op.forms();
+  void add_line(const Label& label) {
+    const OpDef& op = *label.op;
+    const std::vector<Form> forms = label.forms();
     const Form& form = one_of(forms);
     Line line{.op = &op, .attrs = form.attrs, .operands = {}, .reads = std::nullopt};
     line.attrs.parse("out", name_of(dtype_));

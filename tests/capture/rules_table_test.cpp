@@ -38,7 +38,7 @@ std::string table() {
       "| rule | devices | the ops that it stands for | where it is code, and why |\n"
       "|---|---|---|---|\n";
   for (const Rule& rule : rules())
-    out += cat("| `", rule.name(), "` | ", devices_of(rule), " | ", stands_for(*rule.op), " | ",
+    out += cat("| `", rule.name(), "` | ", devices_of(rule), " | ", stands_for(rule.label), " | ",
         note_of(rule), " |\n");
   return out;
 }
@@ -57,7 +57,7 @@ TEST(RulesTable, OfTheDocumentIsThatOfTheProgram) {
 
 TEST(RulesTable, EveryRuleHasAPatternOrANote) {
   for (const Rule& rule : rules()) {
-    EXPECT_TRUE(rule.op->forms || !rule.code.empty()) << rule.name();
+    EXPECT_TRUE(rule.label.forms || !rule.code.empty()) << rule.name();
     EXPECT_EQ(rule.code.empty(), *rule.note == '\0') << rule.name();
   }
 }

@@ -56,11 +56,13 @@ output "y0" %20
 
 // What the rules make of it, from %16 on.
 constexpr char kFused[] =
-    R"(%16 = linear_act(%0, %2, %3) f32[4, 5]  # rule linear_act
-%17 = linear(%16, %4, %5) f32[4, 3]
+    "%16 = linear_act(%0, %2, %3) f32[4, 5] program=1;relu(0);1  # rule linear_act\n"
+    R"(%17 = linear(%16, %4, %5) f32[4, 3]
 %18, %19 = softmax_xent(%17, %1, %15) f32[4], f32[4, 3]  # rule softmax_xent
-%20 = input_grad_act(%19, %4, %16) f32[4, 5] role=dgrad  # rule input_grad_act
-weight_grad_update(%20, %0, %2, %6, %7, -, -, %3, %9, %10, -, -, %8, -, -) role=update  # rule weight_grad_update
+)"
+    "%20 = input_grad_act(%19, %4, -, %16) f32[4, 5] product=matmul "
+    "program=2;relu_backward(0,1);2 role=dgrad  # rule input_grad_act\n"
+    R"(weight_grad_update(%20, %0, %2, %6, %7, -, -, %3, %9, %10, -, -, %8, -, -) role=update  # rule weight_grad_update
 weight_grad_update(%19, %16, %4, %11, %12, -, -, %5, %13, %14, -, -, %8, %18, -) tail=1 role=update  # rule weight_grad_update
 output "y0" %18
 )";
@@ -74,7 +76,7 @@ constexpr char kLayouts[] = R"(sinter-graph 1
 %4 = linear(%0, %2, -) f32[6, 3]
 %5 = view(%1) f32[3, 4] offset=12
 %6 = linear(%0, %5, -) f32[6, 3]
-%7 = merge_linear(%0, %1) f32[6, 6]
+%7 = linear(%0, %1) f32[6, 6]
 %8 = view(%7) f32[6, 3] strides=[6,1] offset=3
 %9 = mul(%8, %3) f32[6, 3]
 %10 = maximum(%9, %4) f32[6, 3]
@@ -228,7 +230,7 @@ TEST(GraphText, EveryOpAndAttributeComesBack) {
         node.in.push_back(t.defined() ? int(g.values.size()) : -1);
         if (!t.defined()) continue;
         if (!op->cpu && t.dtype() == DType::f64) t = cast(t, DType::f32);  // f64 is for the CPU
-        if (!op->takes_strides(i, sample.in.size())) t = contiguous(t);
+        if (!op->takes_strides(i, sample.in.size(), sample.attrs)) t = contiguous(t);
         Buffer buffer;
         buffer.kind = Buffer::Kind::external;
         buffer.bytes = t.storage()->bytes();
@@ -249,8 +251,8 @@ TEST(GraphText, EveryOpAndAttributeComesBack) {
       EXPECT_EQ(dump(again), text);
       EXPECT_EQ(again.nodes[0].attrs, node.attrs) << text;
       // An operand that is not there is refused or allowed, but never followed.
-      for (size_t from = text.find(" = " + cat(op->text(), "("));
-           (from = text.find('%', from + 1)) < text.find(')', text.find(cat(op->text(), "(")));) {
+      for (size_t from = text.find(cat(" = ", node.text(), "("));
+           (from = text.find('%', from + 1)) < text.find(')', text.find(cat(node.text(), "(")));) {
         std::string absent = text;
         absent.replace(from, absent.find_first_of(",)", from) - from, "-");
         fault_of(absent);
@@ -317,10 +319,12 @@ TEST(GraphText, MessagesNameLineTokenAndCure) {
       {"sinter-graph 2\noutput\n", {"another version", "line 1", "sinter-graph 2", "reads 1"}},
       {head + "%2 = linear_atc(%0, %1, -) f32[4, 5]\n",
           {"unknown op", "line 4", "linear_atc, nearest is linear_act"}},
-      {head + "%2, %3 = linear_act(%0, %1, -) f32[4, 5], f32[4, 5] keap=1\n",
-          {"unknown attribute", "line 4", "keap of linear_act", "it has act, keep, out"}},
-      {head + "%2 = linear_act(%0, %1, -) f32[4, 5] keep=2\n",
-          {"not a value of keep", "line 4", "2"}},
+      {head + "%2, %3 = linear_act(%0, %1, -) f32[4, 5], f32[4, 5] programme=1\n",
+          {"unknown attribute", "line 4", "programme of linear_act", "it has product, stride_h"}},
+      {head + "%2 = linear_act(%0, %1, -) f32[4, 5] merged=2\n",
+          {"not a value of merged", "line 4", "2"}},
+      {head + "%2 = linear_act(%0, %1, -) f32[4, 5] program=1;exp(0);1\n",
+          {"another op", "line 4", "with these attributes linear_act is product_chain"}},
       {head + "%2 = relu(%0) f32[4, 6] role=wgard\n", {"not a value of role", "wgard"}},
       {head + "%2 = nll_backward(%0, %1) f32[4] classes=281474976710657\n",
           {"classes out of range"}},

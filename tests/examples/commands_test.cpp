@@ -10,10 +10,10 @@
 #include <numbers>
 #include <thread>
 
+#include "capture/rules.h"
 #include "data/idx.h"
 #include "data/npy.h"
 #include "nn/safetensors.h"
-#include "ops/fused/fused.h"
 #include "tests/data/data_test_util.h"
 #include "tests/examples/program.h"
 
@@ -27,8 +27,8 @@ const Words kSmall{"train", "--limit", "500", "--hidden", "16", "--threads", "1"
 
 TEST(MnistExplain, KnowsEveryFusedOpByName) {
   const Program program;
-  for (const OpDef* op : fused_ops())
-    EXPECT_NE(program.run({"explain", std::string(op->text())}).out, "") << op->text();
+  for (const capture::Rule& rule : capture::rules())
+    EXPECT_NE(program.run({"explain", rule.name()}).out, "") << rule.name();
 }
 
 // The digits that train draws itself: the same model comes of them.

@@ -17,6 +17,7 @@
 #include "core/device/cuda_graph.h"
 #include "core/device/memory.h"
 #include "tests/cuda_recorder.h"
+#include "tests/ops/ends.h"
 #include "tests/test_util.h"
 #endif
 
@@ -134,16 +135,16 @@ TEST(CudnnConv, ReluIsPartOfTheCallWhereNothingIsKept) {
   FakeToolkit recorder;
   recorder.set({.conv_proposals = {{2}, {1}}});
   ConvCall call = forward_call(true);
-  ConvActAttrs attrs{2, 1, 1, 2};
+  ProductChainAttrs attrs = ends::conv_act({2, 1, 1, 2}, Act::relu);
   const LaunchLog log;
-  apply1(kConvActOp, call.in, attrs);
+  apply1(kProductChainOp, call.in, attrs);
   EXPECT_EQ(test::library_launches(log), 1);
   const size_t asked = recorder.convolutions().size();  // to plan and to run
   ASSERT_GT(asked, 0u);
   EXPECT_EQ(recorder.convolutions().back().name, "cudnn_conv2d_relu");
   EXPECT_EQ(recorder.convolutions().back().algorithm, 2);
-  attrs.keep = true;
-  apply(kConvActOp, call.in, attrs);
+  attrs.program = act_program(Act::relu, true);
+  apply(kProductChainOp, call.in, attrs);
   const Conv2dSizes sizes =
       conv2d_sizes(call.in[0], call.in[1], call.out[0], call.attrs.as<Conv2dAttrs>());
   const Tensors no_bias{call.in[0], call.in[1]};

@@ -8,6 +8,7 @@
 #include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
+#include "tests/ops/ends.h"
 #include "tests/test_util.h"
 
 #if SINTER_HAS_CUDA && SINTER_HAS_CUDNN
@@ -87,15 +88,16 @@ std::vector<Case> cases() {
   const Tensor x = on_card({kRows, kIn}, 1), weight = on_card({kOut, kIn}, 2),
                bias = on_card({kOut}, 3), dy = on_card({kRows, kOut}, 4),
                saved = on_card({kRows, kIn}, 5), up = on_card({kRows, kIn}, 6);
-  const auto forward = [](Act act, bool keep) { return LinearActAttrs{act, keep, DType::f32}; };
-  return {{"relu", kLinearActOp, forward(Act::relu, false), {x, weight, bias}},
-      {"gelu that keeps", kLinearActOp, forward(Act::gelu_tanh, true), {x, weight, bias}},
-      {"relu backward", kInputGradActOp, InputGradActAttrs{Act::relu}, {dy, weight, saved}},
-      {"gelu backward", kInputGradActOp, InputGradActAttrs{Act::gelu_tanh}, {dy, weight, saved}},
-      {"gate backward", kGatedLinearBackwardOp, GluAttrs{.act = Act::gelu_tanh},
-          {dy, weight, saved, up}},
-      {"gate backward, halves", kGatedLinearBackwardOp,
-          GluAttrs{.act = Act::gelu_tanh, .merged = true}, {dy, weight, saved, up}},
+  const auto forward = [](Act act, bool keep) { return ends::linear_act(act, keep); };
+  return {{"relu", kProductChainOp, forward(Act::relu, false), {x, weight, bias}},
+      {"gelu that keeps", kProductChainOp, forward(Act::gelu_tanh, true), {x, weight, bias}},
+      {"relu backward", kProductChainOp, ends::input_grad_act(Act::relu), {dy, weight, {}, saved}},
+      {"gelu backward", kProductChainOp, ends::input_grad_act(Act::gelu_tanh),
+          {dy, weight, {}, saved}},
+      {"gate backward", kProductChainOp, ends::gated_linear_backward(),
+          {dy, weight, {}, saved, up}},
+      {"gate backward, halves", kProductChainOp, ends::gated_linear_backward(Act::gelu_tanh, true),
+          {dy, weight, {}, saved, up}},
       gate(Act::gelu_tanh, false, DType::f32, true), gate(Act::relu, true, DType::f32, true)};
 }
 // The first rows of what has a row per row of the result.
@@ -180,8 +182,8 @@ TEST_F(CudnnProduct, WhereItRefusesFailsOrIsSlowerAllIsAsWithoutIt) {
     cuda::set_api(cuda::api());  // plans are made anew
     const ScopedChoiceRule rule(ChoiceRule::measured);
     const std::string made_by =
-        maker({"relu backward", kInputGradActOp, InputGradActAttrs{Act::relu},
-            {on_card({kRows, kOut}, 1), on_card({kOut, kIn}, 2), on_card({kRows, kIn}, 3)}});
+        maker({"relu backward", kProductChainOp, ends::input_grad_act(Act::relu),
+            {on_card({kRows, kOut}, 1), on_card({kOut, kIn}, 2), {}, on_card({kRows, kIn}, 3)}});
     return made_by.substr(0, made_by.find("_mma"));
   };
   EXPECT_EQ(with({.graph_ns = 1000}), "cudnn_graph");
@@ -294,9 +296,9 @@ TEST_F(CudnnProduct, IsAskedForLargeProductsByWhoMeasures) {
   const auto asked = [&](int64_t rows, DType dtype, const ChoiceRule choice) {
     const ScopedChoiceRule rule(choice);
     recorder_.clear_log();
-    apply(kLinearActOp,
+    apply(kProductChainOp,
         {on_card({rows, kIn}, 1, dtype), on_card({kOut, kIn}, 2, dtype), on_card({kOut}, 3)},
-        LinearActAttrs{Act::relu, false, dtype});
+        ends::linear_act(Act::relu, false, dtype));
     return recorder_.count("cudnnBackendExecute") > 0;
   };
   EXPECT_TRUE(asked(kRows, DType::bf16, ChoiceRule::measured));
@@ -383,9 +385,9 @@ TEST_F(CudnnProductGpu, GiveWhatTheOwnKernelsGive) {
     for (const Case& c : cases()) {
       SCOPED_TRACE(cat(name_of(dtype), " ", c.what));
       Tensors in;
-      for (const Tensor& t : c.in) in.push_back(t.rank() == 1 ? t : cast(t, dtype));
+      for (const Tensor& t : c.in) in.push_back(!t.defined() || t.rank() == 1 ? t : cast(t, dtype));
       Attrs attrs = c.attrs;
-      if (&c.op == &kLinearActOp) attrs.parse("out", name_of(dtype));
+      if (&c.op == &kProductChainOp) attrs.parse("out", name_of(dtype));
       Tensors by[2];
       const LaunchLog log;
       for (const auto choice : {ChoiceRule::own, ChoiceRule::library}) {

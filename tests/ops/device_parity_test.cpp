@@ -43,10 +43,9 @@ std::vector<std::vector<double>> values_of(const Tensors& all) {
 // Does the same arithmetic in the same order on both devices, so that no bit may differ?
 bool is_bitwise(const OpDef& op) {
   static const std::set<std::string_view> exact{"max", "max_backward", "argmax", "dropout",
-      "gather_batch", "copy", "cast", "accumulate", "pad_slice", "glu", "glu_backward",
-      "nll_backward", "mse_backward", "pointwise_chain", "multi_tensor_update", "max_pool2d",
-      "max_pool2d_backward", "avg_pool2d", "avg_pool2d_backward", "batch_norm2d_backward",
-      "batch_norm2d_eval"};
+      "gather_batch", "copy", "cast", "accumulate", "pad_slice", "nll_backward", "mse_backward",
+      "pointwise_chain", "multi_tensor_update", "max_pool2d", "max_pool2d_backward", "avg_pool2d",
+      "avg_pool2d_backward", "batch_norm2d_backward", "batch_norm2d_eval"};
   const auto pointwise = pointwise_ops();
   return op.view || optimizer_of(op) || exact.contains(op.text()) ||
          std::find(pointwise.begin(), pointwise.end(), &op) != pointwise.end();
@@ -71,9 +70,9 @@ double sum_tolerance(const Tensors& in, DType dtype) {
 // S of every element, for ops that are sums of products. Else nothing.
 std::vector<std::vector<double>> magnitudes_of(
     const OpDef& op, const Sample& sample, const Tensors& in) {
-  static const std::set<std::string_view> sums{"linear", "merge_linear", "matmul", "sum", "mean",
-      "sum_rows", "squared_norm", "weight_bias_grad", "conv2d", "conv2d_input_grad",
-      "conv2d_weight_grad", "conv2d_bias_grad"};
+  static const std::set<std::string_view> sums{"linear", "matmul", "sum", "mean", "sum_rows",
+      "squared_norm", "weight_bias_grad", "conv2d", "conv2d_input_grad", "conv2d_weight_grad",
+      "conv2d_bias_grad"};
   const bool gated = &op == &kGatedLinearOp;  // a product of two sums, of which each may be off; no
                                               // gate is steeper than 1.13
   const bool norm = &op == &kLayerNormBackwardOp;  // rstd (g - mean(g) - n mean(g n))
@@ -187,9 +186,9 @@ void spoil(const Tensors& in, Data data) {
 // Those that may be infinite or NaN. What meets the zeros around an image may not: a kernel makes
 // NaN of 0 * Inf, or leaves that product out.
 Tensors may_be_infinite(const OpDef& op, const Tensors& in) {
-  if (&op == &kConv2dOp || &op == &kConvActOp || &op == &kConvActPoolOp || &op == &kProductChainOp)
+  if (&op == &kConv2dOp || &op == &kConvActPoolOp || &op == &kProductChainOp)
     return {in[0], in.size() > 2 ? in[2] : Tensor()};
-  if (&op == &kConv2dInputGradOp || &op == &kConvNormActOp) return {in[0]};
+  if (&op == &kConv2dInputGradOp) return {in[0]};
   if (&op == &kConvActBackwardOp || &op == &kConvActPoolBackwardOp) return {in[0]};
   if (&op == &kConv2dWeightGradOp) return {in[1]};
   return in;
@@ -197,13 +196,13 @@ Tensors may_be_infinite(const OpDef& op, const Tensors& in) {
 
 // Kernels that apply() starts for these operands: one, and a copy of every strided operand that the
 // kernel does not take. None is logged of the CPU.
-int64_t launches_of(const OpDef& op, const Tensors& in) {
+int64_t launches_of(const OpDef& op, const Tensors& in, const Attrs& attrs) {
   if (in[0].device() == kCpu) return 0;
   const bool on_host = op.cpu == op.simt;  // a sum over ranks: the communicator's to launch
   int64_t n = op.view || on_host ? 0 : 1;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool any_strides =
-        op.view || op.takes_strides(i, in.size()) || op.writes_input(i, in.size());
+        op.view || op.takes_strides(i, in.size(), attrs) || op.writes_input(i, in.size());
     n += !any_strides && in[i].defined() && !in[i].is_contiguous() && in[i].numel() > 0;
   }
   return n;
@@ -264,7 +263,7 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
   const Tensors cpu = run(op, mine, attrs);
   const LaunchLog log;
   const Tensors got = run(op, theirs, attrs);
-  const int64_t by_library = test::library_launches(log), most = launches_of(op, theirs),
+  const int64_t by_library = test::library_launches(log), most = launches_of(op, theirs, attrs),
                 launched = std::ssize(log.launches()) - std::max<int64_t>(by_library - 1, 0);
   EXPECT_LE(launched, most);
   if (got[0].numel() > 0) {

@@ -7,11 +7,11 @@
 #include <cstring>
 
 #include "autograd/autograd.h"
-#include "ops/fused/activation.h"
 #include "ops/ops.h"
 #include "ops/optim/update.h"
 #include "ops/pointwise/pointwise_op.h"
 #include "ops/shape/gather_batch.h"
+#include "tests/ops/ends.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -52,7 +52,8 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   acts.insert(acts.end(), std::begin(kActivations), std::end(kActivations));
   for (const Act act : acts) {
     const Tensors in{transpose(rows(40, 24)), transpose(sample_tensor({40, 72}, 2))};
-    add(&kLinearActOp, in, LinearActAttrs{act, false, DType::f64}, "transposed operands", false);
+    add(&kProductChainOp, in, ends::linear_act(act, false, DType::f64), "transposed operands",
+        false);
   }
   add(&pointwise_backward_op<pointwise::Add>(), {rows(5, 7)}, pointwise::Add{}, "by itself", false);
   add(&pointwise_backward_op<pointwise::Mul>(),

@@ -4,6 +4,7 @@
 
 #include "ops/fused/fused.h"
 #include "tests/ops/device_samples.h"
+#include "tests/ops/ends.h"
 
 namespace sinter {
 namespace {
@@ -38,18 +39,20 @@ TEST(FusedCountsSimt, SectorsAreTheCost) {
                    h = values({b, 256}, type), down = values({64, 256}, type), bias = values({256});
       const Tensor both = values({b, 512}, type), g = slice(both, 1, 0, 256),
                    u = slice(both, 1, 256, 512), u_weight = values({256, 64}, type);
-      expect_cost(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, false, type});
-      expect_cost(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::silu, true, type});
-      expect_cost(kInputGradActOp, {x, down, h}, InputGradActAttrs{Act::relu});
-      expect_cost(kInputGradActOp, {x, down, h}, InputGradActAttrs{Act::gelu});
+      expect_cost(kProductChainOp, {x, w, bias}, ends::linear_act(Act::relu, false, type));
+      expect_cost(kProductChainOp, {x, w, bias}, ends::linear_act(Act::silu, true, type));
+      expect_cost(kProductChainOp, {x, down, {}, h}, ends::input_grad_act(Act::relu, type));
+      expect_cost(kProductChainOp, {x, down, {}, h}, ends::input_grad_act(Act::gelu, type));
       expect_cost(kWeightBiasGradOp, {h, x}, {});
-      expect_cost(kMergeLinearOp, {x, w, bias}, LinearAttrs{});
-      expect_cost(kGluOp, {g, u}, GluAttrs{});
-      expect_cost(kGluBackwardOp, {h, g, u}, GluAttrs{Act::silu, true});
+      expect_cost(kLinearOp, {x, w, bias}, LinearAttrs{type});
+      expect_cost(kPointwiseChainOp, {g, u}, ends::glu());
+      expect_cost(kPointwiseChainOp, {h, g, u}, ends::glu_backward(Act::silu, true));
       expect_cost(kGatedLinearOp, {x, w, u_weight}, GatedLinearAttrs{Act::gelu_tanh, true});
       expect_cost(kGatedLinearOp, {x, w, u_weight}, GatedLinearAttrs{Act::silu, false});
-      expect_cost(kGatedLinearBackwardOp, {x, down, g, u}, GluAttrs{Act::gelu_tanh, true});
-      expect_cost(kGatedLinearBackwardOp, {x, down, g, u}, GluAttrs{Act::gelu_tanh, false});
+      expect_cost(kProductChainOp, {x, down, {}, g, u},
+          ends::gated_linear_backward(Act::gelu_tanh, true, type));
+      expect_cost(kProductChainOp, {x, down, {}, g, u},
+          ends::gated_linear_backward(Act::gelu_tanh, false, type));
       for (const char* program : {"3;add(0,1);gelu_tanh(3);mul(4,2);5",
                "3;add(0,1);silu(3);mul(4,2);neg(5);relu(6);scale:2(7);4,8"}) {
         ChainAttrs chain;

@@ -12,6 +12,7 @@
 #include "ops/ops.h"
 #include "ops/optim/optimizers.h"
 #include "ops/product/gemm_library.h"
+#include "tests/ops/ends.h"
 #include "tests/ops/gemm_check.h"
 #include "tests/test_util.h"
 
@@ -84,18 +85,18 @@ TEST_P(SimtGemmKernels, OneLaunchEachAndNoneForNothing) {
     EXPECT_EQ(launches([&] { matmul(x, w, false, true); }), 1u);
     EXPECT_EQ(launches([&] { linear(x, w, bias); }), 1u);
     EXPECT_EQ(launches([&] {
-      apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
+      apply(kProductChainOp, {x, w, bias}, ends::linear_act(Act::relu, true, dtype_of<T>));
     }),
         1u);
     EXPECT_EQ(launches([&] {
-      apply(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::tanh});
+      apply(kProductChainOp, {dy, w, {}, x}, ends::input_grad_act(Act::tanh, dtype_of<T>));
     }),
         1u);
     EXPECT_EQ(launches([&] { apply(kWeightBiasGradOp, {dy, x}); }), 1u);
-    EXPECT_EQ(launches([&] { apply(kMergeLinearOp, {x, w}, LinearAttrs{dtype_of<T>}); }), 1u);
     EXPECT_EQ(launches([&] { matmul(matrix<T>(0, 20, 1), w, false, true); }), 0u);
     EXPECT_EQ(launches([&] {
-      apply(kLinearActOp, {matrix<T>(0, 20, 1), w}, LinearActAttrs{Act::relu, true, dtype_of<T>});
+      apply(kProductChainOp, {matrix<T>(0, 20, 1), w},
+          ends::linear_act(Act::relu, true, dtype_of<T>));
     }),
         0u);
 
@@ -156,9 +157,9 @@ TEST_P(SimtGemmKernels, LinearActGivesYAndThePreActivation) {
       const Tensor x = matrix<T>(66, 19, 1), w = matrix<T>(o, 19, 2),
                    bias = reshape(matrix<T>(1, o, 3), {o});
       const Tensor y =
-          apply1(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, false, dtype_of<T>});
+          apply1(kProductChainOp, {x, w, bias}, ends::linear_act(Act::relu, false, dtype_of<T>));
       const Tensors kept =
-          apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
+          apply(kProductChainOp, {x, w, bias}, ends::linear_act(Act::relu, true, dtype_of<T>));
       const Tensor z = linear(x, w, bias);
       synchronize(kSimt);
       for (int64_t i = 0; i < 66; ++i) {
@@ -176,8 +177,10 @@ TEST_P(SimtGemmKernels, InputGradReadsTheYThatLinearActWrote) {
   typed([&]<class T>(T) {
     const Tensor x = matrix<T>(67, 19, 1), w1 = matrix<T>(77, 19, 2), dy = matrix<T>(67, 21, 3),
                  w2 = matrix<T>(21, 77, 4);
-    const Tensor h = apply1(kLinearActOp, {x, w1}, LinearActAttrs{Act::relu, false, dtype_of<T>});
-    const Tensor dx = apply1(kInputGradActOp, {dy, w2, h}, InputGradActAttrs{Act::relu}),
+    const Tensor h =
+        apply1(kProductChainOp, {x, w1}, ends::linear_act(Act::relu, false, dtype_of<T>));
+    const Tensor dx = apply1(kProductChainOp, {dy, w2, {}, h},
+                     ends::input_grad_act(Act::relu, dtype_of<T>)),
                  dz = matmul(dy, w2);
     synchronize(kSimt);
     for (int64_t i = 0; i < 67; ++i) {
@@ -244,8 +247,8 @@ TEST_F(SimtGemmTf32, WithinTheBoundOfCutOperandsInEveryOp) {
     const Tensor x = random({rows, 333}, 1), w = random({77, 333}, 2), dy = random({rows, 77}, 3);
     const LaunchLog log;
     const Tensor y = linear(x, w, Tensor()),
-                 act = apply1(kLinearActOp, {x, w}, LinearActAttrs{Act::none, false, DType::f32});
-    const Tensor dx = apply1(kInputGradActOp, {dy, w, x}, InputGradActAttrs{Act::none});
+                 act = apply1(kProductChainOp, {x, w}, ends::linear_act(Act::none));
+    const Tensor dx = apply1(kProductChainOp, {dy, w, {}, x}, ends::input_grad_act(Act::none));
     const Tensors grads = apply(kWeightBiasGradOp, {dy, x});
     const Tensor step = make_step_state(kSimt), updated = random({77, 333}, 4), none;
     write_step_state(step, {.lr = 1});

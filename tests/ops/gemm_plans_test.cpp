@@ -11,6 +11,7 @@
 #include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
 #include "tests/gpu_test.h"
+#include "tests/ops/ends.h"
 #include "tests/test_util.h"
 
 #if SINTER_HAS_CUDA
@@ -260,30 +261,31 @@ std::vector<Case> cases(DType dtype) {
   const Tensor x = whole({kB, kI}, 1, dtype), weight = whole({kO, kI}, 2, dtype),
                bias = whole({kO}, 3, DType::f32), dy = whole({kB, kO}, 4, dtype),
                pre = whole({kB, kI}, 5, dtype), odd = whole({kO - 3, kI}, 2, dtype);
-  const auto forward = [&](Act act, bool keep) { return LinearActAttrs{act, keep, dtype}; };
+  const auto forward = [&](Act act, bool keep) { return ends::linear_act(act, keep, dtype); };
   return {{&kLinearOp, LinearAttrs{dtype}, {x, weight, bias}, CUBLASLT_EPILOGUE_BIAS, "bias"},
-      {&kLinearActOp, forward(Act::relu, false), {x, weight, bias}, CUBLASLT_EPILOGUE_RELU_BIAS,
+      {&kProductChainOp, forward(Act::relu, false), {x, weight, bias}, CUBLASLT_EPILOGUE_RELU_BIAS,
           "relu"},
-      {&kLinearActOp, forward(Act::relu, false), {x, odd}, CUBLASLT_EPILOGUE_RELU,
+      {&kProductChainOp, forward(Act::relu, false), {x, odd}, CUBLASLT_EPILOGUE_RELU,
           "relu, no bias, odd"},
-      {&kLinearActOp, forward(Act::relu, true), {x, weight, bias}, 0, "relu and pre"},
-      {&kLinearActOp, forward(Act::gelu_tanh, false), {x, weight, bias},
+      {&kProductChainOp, forward(Act::relu, true), {x, weight, bias}, 0, "relu and pre"},
+      {&kProductChainOp, forward(Act::gelu_tanh, false), {x, weight, bias},
           CUBLASLT_EPILOGUE_GELU_BIAS, "gelu_tanh"},
-      {&kLinearActOp, forward(Act::gelu_tanh, true), {x, weight, bias},
+      {&kProductChainOp, forward(Act::gelu_tanh, true), {x, weight, bias},
           CUBLASLT_EPILOGUE_GELU_AUX_BIAS, "gelu_tanh and pre"},
-      {&kLinearActOp, forward(Act::gelu_tanh, true), {x, odd}, 0, "gelu_tanh, rows of no eight"},
-      {&kLinearActOp, forward(Act::gelu, true), {x, weight, bias}, 0, "gelu by erf"},
-      {&kLinearActOp, forward(Act::silu, true), {x, weight, bias}, 0, "silu"},
-      {&kInputGradActOp, InputGradActAttrs{Act::relu}, {dy, weight, pre}, 0, "relu backward"},
-      {&kInputGradActOp, InputGradActAttrs{Act::gelu_tanh}, {dy, weight, pre},
+      {&kProductChainOp, forward(Act::gelu_tanh, true), {x, odd}, 0, "gelu_tanh, rows of no eight"},
+      {&kProductChainOp, forward(Act::gelu, true), {x, weight, bias}, 0, "gelu by erf"},
+      {&kProductChainOp, forward(Act::silu, true), {x, weight, bias}, 0, "silu"},
+      {&kProductChainOp, ends::input_grad_act(Act::relu, dtype), {dy, weight, {}, pre}, 0,
+          "relu backward"},
+      {&kProductChainOp, ends::input_grad_act(Act::gelu_tanh, dtype), {dy, weight, {}, pre},
           CUBLASLT_EPILOGUE_DGELU, "gelu_tanh backward"},
-      {&kInputGradActOp, InputGradActAttrs{Act::gelu}, {dy, weight, pre}, 0,
+      {&kProductChainOp, ends::input_grad_act(Act::gelu, dtype), {dy, weight, {}, pre}, 0,
           "gelu backward by erf"},
       {&kWeightBiasGradOp, {}, {dy, x}, CUBLASLT_EPILOGUE_BGRADB, "bias gradient"}};
 }
 Tensors on_cuda(const Tensors& in) {
   Tensors out;
-  for (const Tensor& t : in) out.push_back(t.to(kCuda));
+  for (const Tensor& t : in) out.push_back(t.defined() ? t.to(kCuda) : t);
   return out;
 }
 
@@ -301,7 +303,7 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
     if (c.epilogue == 0) continue;
     const cuda::FakeToolkit::Matmul q = recorder.matmuls().back();
     EXPECT_EQ(q.epilogue, c.epilogue);
-    if (c.op == &kLinearActOp && got.size() > 1) {
+    if (c.op == &kProductChainOp && got.size() > 1) {
       EXPECT_EQ(q.aux, got[1].raw());
     }
     EXPECT_EQ(recorder.executed().back(), "cublaslt_gemm");
@@ -315,8 +317,9 @@ TEST(GemmEpilogues, TheLibraryIsAskedForWhatTheOpMeans) {
     SCOPED_TRACE(c.what);
     recorder.clear_log();
     const Tensors in = on_cuda(c.in), got = apply(*c.op, in, c.attrs);
-    const bool other_bias = c.in.size() > 2 && c.in[2].dtype() != got[0].dtype() &&
-                            (c.op == &kLinearOp || c.op == &kLinearActOp);
+    const bool other_bias = c.in.size() > 2 && c.in[2].defined() &&
+                            c.in[2].dtype() != got[0].dtype() &&
+                            (c.op == &kLinearOp || c.op == &kProductChainOp);
     ASSERT_EQ(recorder.matmuls().empty(), c.epilogue == 0 || other_bias);
     if (recorder.matmuls().empty()) continue;
     const cuda::FakeToolkit::Matmul q = recorder.matmuls().back();

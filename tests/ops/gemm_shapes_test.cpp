@@ -6,6 +6,7 @@
 #include "core/device/simt.h"
 #include "ops/fused/fused.h"
 #include "ops/product/gemm_library.h"
+#include "tests/ops/ends.h"
 #include "tests/ops/gemm_check.h"
 
 namespace sinter {
@@ -98,14 +99,15 @@ TEST_P(SimtGemmShapes, SharesReachTheEpilogueOnce) {
         return s;
       };
       const Ran kept = only_launch_of([&] {
-        return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, true, dtype_of<T>});
+        return apply(kProductChainOp, {x, w, bias}, ends::linear_act(Act::relu, true, dtype_of<T>));
       });
       EXPECT_EQ(kept.launch.grid.z, 11);
       expect_sums(kept.out[1], pre, 3000, dtype_of<T>);
       EXPECT_EQ(kept.out[0].to_vector<double>(), relu(kept.out[1]).to_vector<double>());
       // The same sums by the kernel that is compiled for ReLU.
       const Ran act = only_launch_of([&] {
-        return apply(kLinearActOp, {x, w, bias}, LinearActAttrs{Act::relu, false, dtype_of<T>});
+        return apply(
+            kProductChainOp, {x, w, bias}, ends::linear_act(Act::relu, false, dtype_of<T>));
       });
       EXPECT_EQ(act.out[0].to_vector<double>(), kept.out[0].to_vector<double>());
     }

@@ -7,6 +7,7 @@
 #include "ops/fused/fused.h"
 #include "ops/fused/reference.h"
 #include "ops/ops.h"
+#include "tests/ops/ends.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -46,18 +47,18 @@ TEST(Meta, BackwardGivesMetaGradients) {
 
 TEST(Reference, GivesShapesAndCost) {
   const Tensor x = Tensor::meta({4, 6}), w = Tensor::meta({3, 6}), b = Tensor::meta({3});
-  const LinearActAttrs attrs{Act::relu, true, DType::f32};
-  const Trace trace = trace_reference(kLinearActOp, Tensors{x, w, b}, attrs);
+  const ProductChainAttrs attrs = ends::linear_act(Act::relu, true);
+  const Trace trace = trace_reference(kProductChainOp, Tensors{x, w, b}, attrs);
   ASSERT_EQ(trace.ops.size(), 2u);
   EXPECT_EQ(trace.ops[0].op, &kLinearOp);
   EXPECT_EQ(trace.ops[1].op->text(), "relu");
   EXPECT_TRUE(trace.ops[1].in[0].is_same(trace.ops[0].out[0]));
   EXPECT_TRUE(trace.ops[1].out[0].is_same(trace.results[0]));
-  const Tensors out = kLinearActOp.results(Tensors{x, w, b}, attrs);
+  const Tensors out = kProductChainOp.results(Tensors{x, w, b}, attrs);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0].describe(), "f32[4, 3] cpu");
   EXPECT_EQ(out[1].describe(), "f32[4, 3] cpu");
-  const Cost cost = kLinearActOp.cost(Tensors{x, w, b}, out, attrs);
+  const Cost cost = kProductChainOp.cost(Tensors{x, w, b}, out, attrs);
   EXPECT_EQ(cost.flops, 12 * (2 * 6 + 1 + 1));
   EXPECT_EQ(cost.bytes_read, 4 * (24 + 18 + 3));
   EXPECT_EQ(cost.bytes_written, 4 * 2 * 12);
@@ -94,7 +95,9 @@ TEST(Reference, NoRecorderHearsOfIt) {
     void record(const Call& call) override { ADD_FAILURE() << call.op.text(); }
   } silent;
   Context::current().recorders.push_back(&silent);
-  kGluOp.results(Tensors{Tensor::zeros({7, 3}), Tensor::zeros({7, 3})}, GluAttrs{});
+  kGatedLinearOp.results(
+      Tensors{Tensor::zeros({7, 3}), Tensor::zeros({4, 3}), Tensor::zeros({4, 3})},
+      GatedLinearAttrs{});
   Context::current().recorders.pop_back();
 }
 

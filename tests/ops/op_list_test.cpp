@@ -73,8 +73,8 @@ TEST(OpList, NamesAreUniqueAndEveryOpIsWhole) {
     ASSERT_FALSE(samples.empty()) << "list some in tests/ops/samples/";
     EXPECT_TRUE(
         std::any_of(samples.begin(), samples.end(), [](const Sample& s) { return s.bad; }) ||
-        op->name == kCopyOp.name || op->name == kCastOp.name || op->name == kDetachOp.name ||
-        op->text() == "merge_linear" /* its rules are linear's */);  // these take everything
+        op->name == kCopyOp.name || op->name == kCastOp.name ||
+        op->name == kDetachOp.name);  // these take everything
   }
   EXPECT_EQ(find_op("no_such_op"), nullptr);
 }
@@ -82,9 +82,11 @@ TEST(OpList, NamesAreUniqueAndEveryOpIsWhole) {
 // The place is that of the text, in a file of ops/, or a line or two beside it where the compiler
 // counts from the beginning of a call.
 TEST(OpList, EveryOpHasAFormulaAndAPlaceInTheSource) {
-  for (const OpDef* op : all_ops()) {
-    SCOPED_TRACE(op->text());
-    const Formula& formula = op->formula;
+  std::vector<Label> names(labels().begin(), labels().end());
+  for (const OpDef* op : all_ops()) names.push_back(label_of(*op));
+  for (const Label& name : names) {
+    SCOPED_TRACE(name.text());
+    const Formula& formula = name.formula;
     ASSERT_GT(std::string_view(formula.text).size(), 5u);
     EXPECT_EQ(std::string_view(formula.text).find_first_of("\n\t"), std::string_view::npos);
     const std::string place = formula.place();
@@ -95,6 +97,28 @@ TEST(OpList, EveryOpHasAFormulaAndAPlaceInTheSource) {
       if (n >= formula.line - 2) lines += line;
     }
     test::expect_facts(lines, {std::string(formula.text).substr(0, 12)});
+  }
+}
+
+// A name is one program's, and no op's own: so it says which rule made a node, and what the op
+// does.
+TEST(OpList, ALabelIsThatOfItsForms) {
+  for (const Label& label : labels()) {
+    SCOPED_TRACE(label.text());
+    EXPECT_EQ(find_label(label.text()), &label);
+    EXPECT_EQ(find_op(label.text()), nullptr);
+    EXPECT_TRUE(label.forms || label.op == &kLinearOp);
+    if (!label.forms) continue;
+    for (const Form& form : label.forms())
+      EXPECT_EQ(label.op->label_of(form.attrs).view(), label.text()) << form.attrs.str();
+  }
+  for (const OpDef* op : {&kProductChainOp, &kPointwiseChainOp}) {
+    for (const ChainProgram& program : kChainEnds) {  // of which only some have a name
+      const Attrs attrs = op == &kProductChainOp ? Attrs(ProductChainAttrs{.program = program})
+                                                 : Attrs(ChainAttrs{program});
+      const std::string_view name = op->label_of(attrs).view();
+      EXPECT_TRUE(name == op->text() || find_label(name)->op == op) << name;
+    }
   }
 }
 
@@ -137,7 +161,7 @@ TEST(OpList, Gradients) {
 TEST(OpList, BadInputsAreRefusedWithNameAndNumbers) {
   over_samples(all_ops(), true, [](const OpDef& op, Sample& sample) {
     const std::string said = refusal([&] { apply(op, sample.in, sample.attrs); });
-    EXPECT_TRUE(said.starts_with(cat(op.text(), ": "))) << said;
+    EXPECT_TRUE(said.starts_with(cat(op.label_of(sample.attrs), ": "))) << said;
     std::vector<std::string> numbers{"no such dim", "inputs given"};
     for (const Tensor& t : sample.in) {
       if (t.defined()) numbers.push_back(t.shape().str());

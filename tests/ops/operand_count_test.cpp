@@ -67,7 +67,8 @@ void check_operands(Device device) {
       const Attrs attrs = with_dtype(sample.attrs, dtype);
       Tensors good = there(with_dtype(*op, sample.in, dtype), device);
       for (size_t i = 0; i < good.size(); ++i) {
-        if (good[i].defined() && !op->takes_strides(i, good.size())) good[i] = contiguous(good[i]);
+        if (good[i].defined() && !op->takes_strides(i, good.size(), attrs))
+          good[i] = contiguous(good[i]);
       }
       std::vector<Tensors> lists;
       for (size_t k = 0; k < good.size(); ++k) {

@@ -9,6 +9,7 @@
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "ops/optim/update.h"
+#include "tests/ops/ends.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -28,8 +29,8 @@ TEST(Rounding, OfASumIsARandomWalkOfItsMagnitude) {
 TEST(Rounding, OfAReferenceGoesThroughItsOps) {
   const Tensor x = Tensor::from({3, 1, -1, 0}, {2, 2}), w = Tensor::from({2, 0, 1, -3}, {2, 2});
   // z is 6 and 0, -2 and -1: relu stops the errors of what is below 0, and has none of its own.
-  const LinearActAttrs attrs{Act::relu, false, DType::f32};
-  const std::vector<ExactResult> exact = exact_results(kLinearActOp, Tensors{x, w}, attrs);
+  const ProductChainAttrs attrs = ends::linear_act(Act::relu);
+  const std::vector<ExactResult> exact = exact_results(kProductChainOp, Tensors{x, w}, attrs);
   const std::vector<double>& y = exact[0].bound;
   // linear: 8 u 6 + 2 u 6
   EXPECT_LE(y[0], 2 * 60 * 0x1p-24);
@@ -37,9 +38,9 @@ TEST(Rounding, OfAReferenceGoesThroughItsOps) {
   EXPECT_GT(y[1], 0x1p-24);
   EXPECT_EQ(y[2], 0x1p-126);
   // relu's gradient passes where z is above 0 in every run, and may where z is 0.
-  const std::vector<double> dg = exact_results(kGluBackwardOp,
+  const std::vector<double> dg = exact_results(kPointwiseChainOp,
       Tensors{Tensor::ones({1, 3}), Tensor::from({6, 0, -2}, {1, 3}), Tensor::ones({1, 3})},
-      GluAttrs{Act::relu})[0]
+      ends::glu_backward(Act::relu))[0]
                                      .bound;
   EXPECT_LT(dg[0], 1e-5);
   EXPECT_LT(dg[1], 1e-5);
@@ -62,8 +63,8 @@ TEST(Rounding, AWrongElementIsFound) {
 TEST(Rounding, NoBoundIsBelowTheLastRounding) {
   const Tensor x = cast(sample_tensor({16, 8}, 1), DType::bf16),
                w = cast(sample_tensor({128, 8}, 2), DType::bf16);
-  const LinearActAttrs attrs{Act::relu, false, DType::bf16};
-  const std::vector<ExactResult> exact = exact_results(kLinearActOp, Tensors{x, w}, attrs);
+  const ProductChainAttrs attrs = ends::linear_act(Act::relu, false, DType::bf16);
+  const std::vector<ExactResult> exact = exact_results(kProductChainOp, Tensors{x, w}, attrs);
   const std::vector<double> y = exact[0].value.to_vector<double>();
   for (size_t i = 0; i < y.size(); ++i) EXPECT_GE(exact[0].bound[i], 2 * 0x1p-8 * y[i]) << i;
 }

@@ -1,5 +1,5 @@
-// Samples of conv_act, conv_act_pool, their backwards, and conv_norm_act.
-#include "ops/fused/activation.h"
+// Samples of product_chain: conv_act and conv_norm_act; of conv_act_pool, and their backwards.
+#include "tests/ops/ends.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -27,16 +27,14 @@ Tensors conv_act_operands(const ConvActCase& c) {
 std::vector<Sample> conv_act_samples() {
   std::vector<Sample> all;
   const auto with = [&](const ConvActCase& c, Act act, bool keep) {
-    const Conv2dAttrs& w = c.window;
-    const ConvActAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, act, keep};
-    all.push_back(fixed_sample(conv_act_operands(c), attrs, c.what));
+    all.push_back(fixed_sample(conv_act_operands(c), ends::conv_act(c.window, act, keep), c.what));
   };
   for (const ConvActCase& c : conv_act_cases()) with(c, Act::relu, false);
   for (const Act act : kActivations) {
     for (const bool keep : {false, true}) with(conv_act_cases()[0], act, keep);
   }
   all.push_back(bad_sample({sample_tensor({2, 3, 5, 5}, 1), sample_tensor({4, 1, 3, 3}, 2)},
-      ConvActAttrs{}, "channels differ"));
+      ends::conv_act({}, Act::relu), "channels differ"));
   return all;
 }
 
@@ -52,19 +50,17 @@ std::vector<Sample> conv_act_pool_samples() {
 std::vector<Sample> conv_norm_act_samples() {
   std::vector<Sample> all;
   const auto with = [&](const ConvActCase& c, Act act) {
-    const Conv2dAttrs& w = c.window;
-    Tensors in{sample_tensor(c.x, 1), sample_tensor(c.weight, 2)};
+    Tensors in = conv_act_operands(c);
+    in.resize(3);
     const Shape row{c.weight[0]};
     for (const uint64_t seed : {4, 5, 6}) in.push_back(sample_tensor(row, seed));
     in.push_back(sample_tensor(row, 7, 0.5, 2));
-    if (c.bias) in.push_back(sample_tensor(row, 3));
-    all.push_back(fixed_sample(
-        in, ConvNormActAttrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, act, 1e-3}, c.what));
+    all.push_back(fixed_sample(in, ends::conv_norm_act(c.window, act, 1e-3), c.what));
   };
   for (const ConvActCase& c : conv_act_cases()) with(c, Act::relu);
   for (const Act act : {Act::none, Act::gelu}) with(conv_act_cases()[0], act);
   Sample bad = all[0];
-  bad.in[5] = sample_tensor({3}, 7, 0.5, 2);
+  bad.in[6] = sample_tensor({3}, 7, 0.5, 2);
   bad.bad = true;
   bad.what = "a variance of other channels";
   all.push_back(bad);
@@ -77,8 +73,8 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
   for (const ConvActCase& c : conv_act_cases()) {
     const Tensors in = conv_act_operands(c);
     const Conv2dAttrs& w = c.window;
-    const ConvActAttrs of_relu{w.stride_h, w.stride_w, w.pad_h, w.pad_w, Act::relu};
-    const Tensors made = pooled ? apply(kConvActPoolOp, in, w) : apply(kConvActOp, in, of_relu);
+    const Tensors made = pooled ? apply(kConvActPoolOp, in, w)
+                                : apply(kProductChainOp, in, ends::conv_act(w, Act::relu));
     Tensors operands{sample_tensor(made[0].shape(), 4), in[0], made[pooled ? 1 : 0]};
     Conv2dGradAttrs attrs{w.stride_h, w.stride_w, w.pad_h, w.pad_w, c.weight[2], c.weight[3]};
     all.push_back(fixed_sample(operands, attrs, "without x's gradient"));
@@ -104,9 +100,9 @@ std::vector<Sample> conv_backward_samples(bool pooled) {
   return all;
 }
 
-const Samples conv_act_samples_of(kConvActOp, conv_act_samples);
+const Samples conv_act_samples_of(kProductChainOp, conv_act_samples);
 const Samples conv_act_pool_samples_of(kConvActPoolOp, conv_act_pool_samples);
-const Samples conv_norm_act_samples_of(kConvNormActOp, conv_norm_act_samples);
+const Samples conv_norm_act_samples_of(kProductChainOp, conv_norm_act_samples);
 const Samples conv_act_backward_samples_of(
     kConvActBackwardOp, [] { return conv_backward_samples(false); });
 const Samples conv_act_pool_backward_samples_of(

@@ -1,5 +1,5 @@
-// Samples of gated_linear.
-#include "ops/fused/fused.h"
+// Samples of gated_linear, and of product_chain: gated_linear_backward.
+#include "tests/ops/ends.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -37,18 +37,18 @@ std::vector<Sample> gated_linear_samples() {
 
 std::vector<Sample> gated_linear_backward_samples() {
   const auto make = [](int64_t b, int64_t o, int64_t h, Act act, bool merged, const char* what) {
-    return fixed_sample({sample_tensor({b, o}, 1), sample_tensor({o, h}, 2),
+    return fixed_sample({sample_tensor({b, o}, 1), sample_tensor({o, h}, 2), {},
                             sample_tensor({b, h}, 3), sample_tensor({b, h}, 4)},
-        GluAttrs{act, merged}, what);
+        ends::gated_linear_backward(act, merged, DType::f64), what);
   };
   Sample halves = make(97, 40, 96, Act::gelu_tanh, true, "halves of one tensor"),
          turned = make(33, 24, 40, Act::silu, false, "transposed operands");
   const Tensor both = sample_tensor({97, 192}, 9);
-  halves.in[2] = slice(both, 1, 0, 96);
-  halves.in[3] = slice(both, 1, 96, 192);
-  for (Tensor& t : turned.in) t = transpose(contiguous(transpose(t)));
+  halves.in[3] = slice(both, 1, 0, 96);
+  halves.in[4] = slice(both, 1, 96, 192);
+  for (Tensor& t : turned.in) t = t.defined() ? transpose(contiguous(transpose(t))) : t;
   Sample small = make(4, 5, 6, Act::silu, false, "g of another shape");
-  small.in[2] = sample_tensor({4, 5}, 3);
+  small.in[3] = sample_tensor({4, 5}, 3);
   small.bad = true;
   return {make(17, 333, 77, Act::gelu_tanh, true, "odd"),
       make(97, 77, 333, Act::silu, false, "ragged"), make(1, 10, 130, Act::gelu, true, "one row"),
@@ -58,14 +58,13 @@ std::vector<Sample> gated_linear_backward_samples() {
       make(65, 33, 31, Act::sigmoid, false, "sigmoid, a row more"),
       make(17, 40, 33, Act::tanh, true, "tanh"), make(17, 40, 33, Act::none, false, "bilinear"),
       halves, turned, small,
-      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), sample_tensor({4, 7}, 3),
+      bad_sample({sample_tensor({4, 5}, 1), sample_tensor({6, 7}, 2), {}, sample_tensor({4, 7}, 3),
                      sample_tensor({4, 7}, 4)},
-          GluAttrs{}, "features differ")};
+          ends::gated_linear_backward(Act::gelu_tanh, false, DType::f64), "features differ")};
 }
 
 const Samples gated_linear_samples_of(kGatedLinearOp, gated_linear_samples);
-const Samples gated_linear_backward_samples_of(
-    kGatedLinearBackwardOp, gated_linear_backward_samples);
+const Samples gated_linear_backward_samples_of(kProductChainOp, gated_linear_backward_samples);
 
 }  // namespace
 }  // namespace sinter

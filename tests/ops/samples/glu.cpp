@@ -1,5 +1,5 @@
-// Samples of glu.
-#include "ops/fused/activation.h"
+// Samples of pointwise_chain: gates and their gradients.
+#include "tests/ops/ends.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -7,7 +7,8 @@ namespace {
 
 template <size_t N> std::vector<Sample> glu_samples() {
   const auto make = [](const Shape& shape, Act act, bool merged, const char* what) {
-    Sample s = fixed_sample({}, GluAttrs{act, merged}, what);
+    const ChainAttrs attrs = N == 2 ? ends::glu(act) : ends::glu_backward(act, merged);
+    Sample s = fixed_sample({}, attrs, what);
     for (uint64_t i = 0; i < N; ++i) s.in.push_back(sample_tensor(shape, i + 1));
     return s;
   };
@@ -27,8 +28,8 @@ template <size_t N> std::vector<Sample> glu_samples() {
   return all;
 }
 
-const Samples glu_samples_of(kGluOp, glu_samples<2>);
-const Samples glu_backward_samples_of(kGluBackwardOp, glu_samples<3>);
+const Samples glu_samples_of(kPointwiseChainOp, glu_samples<2>);
+const Samples glu_backward_samples_of(kPointwiseChainOp, glu_samples<3>);
 
 }  // namespace
 }  // namespace sinter

@@ -1,5 +1,5 @@
-// Samples of linear_act.
-#include "ops/fused/activation.h"
+// Samples of product_chain: linear_act.
+#include "tests/ops/ends.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -9,11 +9,11 @@ std::vector<Sample> linear_act_samples() {
   const auto make = [](int64_t b, int64_t i, int64_t o, Act act, bool keep, bool bias,
                         const char* what) {
     Sample s = fixed_sample({sample_tensor({b, i}, 1), sample_tensor({o, i}, 2)},
-        LinearActAttrs{act, keep, DType::f64}, what);
+        ends::linear_act(act, keep, DType::f64), what);
     if (bias) s.in.push_back(sample_tensor({o}, 3));
     return s;
   };
-  const LinearActAttrs f64{Act::relu, false, DType::f64};
+  const ProductChainAttrs f64 = ends::linear_act(Act::relu, false, DType::f64);
   std::vector<Sample> all{make(17, 333, 77, Act::relu, false, true, "odd"),
       make(97, 77, 333, Act::relu, true, false, "ragged, no bias"),
       make(1, 77, 130, Act::relu, false, true, "one row"),
@@ -35,7 +35,7 @@ std::vector<Sample> linear_act_samples() {
   return all;
 }
 
-const Samples linear_act_samples_of(kLinearActOp, linear_act_samples);
+const Samples linear_act_samples_of(kProductChainOp, linear_act_samples);
 
 }  // namespace
 }  // namespace sinter

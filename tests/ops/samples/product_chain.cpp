@@ -69,6 +69,8 @@ std::vector<Sample> product_chain_samples() {
       beside({x, w}, image, {{}, {1}, {4, 1, 1}, {1, 4, 1, 1}}, "a convolution and numbers"),
       beside({slice(x, 0, 0, 1), w}, image, {{1, 1, 1, 1}, {4, 1, 1}, {4, 7, 5}, {}},
           "an image of its own"),
+      bad_sample({sample_tensor({9, 14}, 1), sample_tensor({14, 21}, 2), sample_tensor({21}, 3)},
+          chain(ProductKind::matmul, "1;relu(0);1"), "a matmul with a bias"),
       misfit};
 }
 

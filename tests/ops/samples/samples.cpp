@@ -8,7 +8,7 @@
 namespace sinter {
 namespace {
 
-using SampleTable = std::map<const OpDef*, std::function<std::vector<Sample>()>>;
+using SampleTable = std::map<const OpDef*, std::vector<std::function<std::vector<Sample>()>>>;
 
 SampleTable& sample_table() {
   static SampleTable table;
@@ -18,12 +18,17 @@ SampleTable& sample_table() {
 }  // namespace
 
 Samples::Samples(const OpDef& op, std::function<std::vector<Sample>()> make) {
-  sample_table()[&op] = std::move(make);
+  sample_table()[&op].push_back(std::move(make));
 }
 
 std::vector<Sample> samples_of(const OpDef& op) {
+  std::vector<Sample> all;
   const auto row = sample_table().find(&op);
-  return row == sample_table().end() ? std::vector<Sample>() : row->second();
+  if (row == sample_table().end()) return all;
+  for (const auto& make : row->second) {
+    for (Sample& sample : make()) all.push_back(std::move(sample));
+  }
+  return all;
 }
 
 static bool stays_wide(const OpDef& op, size_t i, size_t n) {

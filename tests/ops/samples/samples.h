@@ -21,7 +21,7 @@ struct Sample {
   std::string what;  // "ragged", "empty batch", ..
   bool differentiable = true;
   bool first_only = false;  // the results but the first have no gradient
-  // Must be refused with an Error of Kind shape or dtype that begins with the op's name.
+  // Must be refused with an Error of Kind shape or dtype that begins with the op's label.
   bool bad = false;
 };
 Sample fixed_sample(Tensors in, const Attrs& attrs, std::string what);  // not differentiable
@@ -46,7 +46,7 @@ template <class F> void over_samples(std::span<const OpDef* const> ops, bool bad
   }
 }
 
-// Lists the samples of an op: a variable of this type in a file of this folder.
+// Lists samples of an op: a variable of this type in a file of this folder.
 struct Samples {
   Samples(const OpDef& op, std::function<std::vector<Sample>()> make);
 };
