@@ -63,9 +63,9 @@ void Loop::run() {
   }
 }
 
-// A fused step is recorded twice, then replayed.
+// A fused step runs once, to be recorded, then is replayed.
 void Loop::mark_start() {
-  constexpr int64_t kStart = 3;
+  constexpr int64_t kStart = 2;
   const int64_t step = at_.step - run_.first_step;
   if (step > kStart) return;
   const capture::Step* captured = run_.trainer->captured_step();
@@ -181,7 +181,7 @@ void Loop::end_epoch() {
 
 // --dry-run
 int dry_run(Run& run) {
-  // Fused, two steps are recorded, then one is replayed.
+  // Fused, the first step runs, the second is captured, and the third is as all that follow.
   const int64_t steps = run.flags.mode.mode == "fused" ? 3 : 1;
   const Batch batch = run.batches->next();
   for (int64_t i = 0; i < steps; ++i) run.trainer->step(batch);
