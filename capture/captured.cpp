@@ -15,38 +15,32 @@ std::string name_of(const Leaf& leaf) {
   return leaf.input >= 0 ? cat("input ", leaf.input) : cat("a leaf ", leaf.tensor.describe());
 }
 
-// The leaf of `recorded` that stands for the same tensor, or nullptr.
-const Leaf* find_leaf(const Recorded& recorded, const Leaf& wanted) {
-  for (const Leaf& leaf : recorded.leaves) {
-    const bool same = leaf.parameter == wanted.parameter && leaf.input == wanted.input;
-    if (same && (leaf.parameter >= 0 || leaf.input >= 0 || leaf.tensor.is_same(wanted.tensor)))
-      return &leaf;
+// What a replay asks of a leaf's gradient at its beginning, and does with it. Where the step did
+// the same with a gradient and without one, it takes any. Else it is replayed in the state that it
+// was recorded in: to a gradient that is there it adds, say, and makes one that is not. Of one that
+// is read, only the layout and the place in its storage count, since it is an input of the graph;
+// unless the graph has its memory built in.
+Leaf gradient_in_replay(const Graph& graph, Leaf leaf, const Leaf& other) {
+  const bool present = leaf.before.defined(), any = present != other.before.defined();
+  leaf.need = any ? Leaf::Need::any : present ? Leaf::Need::present : Leaf::Need::absent;
+  if (any && !present) {  // only a recording that found a gradient tells whether the step clears it
+    leaf.before = other.before;
+    leaf.after = other.after;
   }
-  return nullptr;
-}
-
-// What a replay asks of a leaf's gradient at its beginning, and does with it. `leaf` is of the
-// second recording, `first` of the first. A step that adds to a gradient has read it, so one must
-// be there. A step that cleared or replaced one without reading it takes any. A step that found
-// none, either time, has made the first gradient itself; to one that is there it would have added,
-// so none may be. Of a gradient that is read, only the layout and the place in its storage count,
-// since it is an input of the graph; unless the graph has its memory built in.
-Leaf gradient_in_replay(const Graph& graph, Leaf leaf, const Leaf& first) {
-  const bool any = (leaf.before.defined() && !leaf.read) || (first.before.defined() && !first.read);
-  leaf.need = any ? Leaf::Need::any : leaf.read ? Leaf::Need::present : Leaf::Need::absent;
-  // Only a recording that found a gradient tells whether the step clears it.
-  if (!leaf.before.defined() && first.before.defined()) leaf.after = first.after;
   const bool pinned = leaf.read && is_external(graph, leaf.before);
-  if (!pinned) leaf.before = leaf.read ? without_memory(leaf.before) : Tensor();
+  if (!pinned && leaf.before.defined()) leaf.before = without_memory(leaf.before);
   if (leaf.input >= 0) leaf.tensor = {};
   return leaf;
 }
 
 // Leaves that only one recording knows were made by the step itself, and nobody else sees their
 // gradients.
-void keep_gradients(Captured& c, const Recorded& first) {
+void keep_gradients(Captured& c, const Recorded* same) {
   for (const Leaf& leaf : std::exchange(c.leaves, {})) {
-    if (const Leaf* other = find_leaf(first, leaf)) {
+    const Leaf* other = same ? find_leaf(same->leaves, leaf) : leaf.own ? nullptr : &leaf;
+    if (other) {
+      // A rule took the gradient, and the step reads it: this says so.
+      if (is_external(c.recorded, leaf.before) && !has_memory(leaf.before)) leaf.tensor.grad();
       c.leaves.push_back(gradient_in_replay(c.recorded, leaf, *other));
       continue;
     }
@@ -106,9 +100,13 @@ bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
 }
 
-bool same_before(const Leaf& leaf, const Tensor& now) {
-  return leaf.before.defined() == now.defined() && has_memory(leaf.before) == has_memory(now) &&
-         (!has_memory(now) || leaf.before.offset() == now.offset());
+const Leaf* find_leaf(const std::vector<Leaf>& leaves, const Leaf& wanted) {
+  for (const Leaf& leaf : leaves) {
+    const bool same = leaf.parameter == wanted.parameter && leaf.input == wanted.input;
+    if (same && (leaf.parameter >= 0 || leaf.input >= 0 || leaf.tensor.is_same(wanted.tensor)))
+      return &leaf;
+  }
+  return nullptr;
 }
 
 bool Recorded::flags_fit() const {
@@ -123,17 +121,24 @@ bool Recorded::flags_fit() const {
 
 bool began_alike(const Recorded& a, const Recorded& b) {
   return std::ranges::all_of(a.leaves, [&](const Leaf& leaf) {
-    const Leaf* other = find_leaf(b, leaf);
-    return !other || same_before(leaf, other->before);
+    const Leaf* other = find_leaf(b.leaves, leaf);
+    if (!other) return true;
+    const Tensor &x = leaf.before, &y = other->before;
+    if (x.defined() != y.defined() || has_memory(x) != has_memory(y)) return false;
+    if (!has_memory(x)) return true;
+    const bool pinned = leaf.read && is_external(a.recorded, x);
+    return same_layout(x, y) && x.offset() == y.offset() && (!pinned || x.storage() == y.storage());
   });
 }
 
 // Where one recording began without a gradient, nobody can tell whether it would have cleared one,
 // so the other decides.
-std::string gradient_difference(const std::vector<Leaf>& a, const Recorded& b, const Sides& sides) {
+std::string difference(const Recorded& a, const Recorded& b, const Sides& sides) {
+  if (const std::string differs = difference(a.recorded, b.recorded, sides); !differs.empty())
+    return differs;
   static constexpr const char* kWords[] = {"kept", "cleared", "set"};
-  for (const Leaf& x : a) {
-    const Leaf* y = find_leaf(b, x);
+  for (const Leaf& x : a.leaves) {
+    const Leaf* y = find_leaf(b.leaves, x);
     if (!y) continue;
     const bool either_set = x.after == Leaf::After::set || y->after == Leaf::After::set;
     if (!(x.before.defined() && y->before.defined()) && !either_set) continue;
@@ -145,9 +150,30 @@ std::string gradient_difference(const std::vector<Leaf>& a, const Recorded& b, c
 }
 
 bool is_external(const Graph& graph, const Tensor& t) {
-  return std::ranges::any_of(graph.buffers, [&](const Buffer& b) {
+  return t.defined() && std::ranges::any_of(graph.buffers, [&](const Buffer& b) {
     return b.kind == Buffer::Kind::external && b.storage == t.storage();
   });
+}
+
+void check_elements(const Graph& graph, const std::vector<Leaf>& leaves) {
+  const auto check = [&](int value, const std::string& who) {
+    if (value < 0) return;
+    const Buffer& buffer = graph.buffer_of(value);
+    if (buffer.kind != Buffer::Kind::external || buffer.storage->has_bytes()) return;
+    const auto holds = [&](const Leaf& leaf) {
+      return leaf.before.defined() && leaf.before.storage() == buffer.storage;
+    };
+    SINTER_CHECK(std::ranges::any_of(leaves, holds), state,
+        cat("capture: ", who, " ", graph.meta(value).describe(),
+            ", a meta tensor, which has no elements: the function has made it at a call that was "
+            "only traced (2, 10, 100, ..), and has kept it"),
+        "make what lasts from call to call before the step, or at its first call, and let ops "
+        "change it in place");
+  };
+  for (const Node& node : graph.nodes) {
+    for (const int in : node.in) check(in, cat(node.op->text(), " is given"));
+  }
+  for (const int out : graph.outputs) check(out, "a result of the step is");
 }
 
 WrittenMemory::WrittenMemory(const Graph& graph) {
@@ -188,12 +214,13 @@ void WrittenMemory::check_apart(
   }
 }
 
-std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second,
+std::unique_ptr<Captured> make_captured(const Recorded* same, Recorded recorded,
     const StepOptions& options, std::vector<Refused>& choices, const Tensors& adopted) {
-  const Device::Type device = second.recorded.device().type;
-  auto captured = std::make_unique<Captured>(Captured{std::move(second)});
+  const Device::Type device = recorded.recorded.device().type;
+  auto captured = std::make_unique<Captured>(Captured{std::move(recorded)});
   Captured& c = *captured;
-  keep_gradients(c, first);
+  keep_gradients(c, same);
+  check_elements(c.recorded, {});
   own_constants(c);
 
   // The emulator's times mean nothing: there fewer launches always win.

@@ -29,15 +29,15 @@ struct Leaf {
   bool own = false;  // the recorded call made the tensor: the next one makes another
   After after = After::kept;
   int value = -1, grad = -1;  // of the graph, if it is set
-  // Of a captured key: what .grad must be before a replay, laid out and placed in its storage as
-  // `before` and, if that has memory, there; what it is then, if it is set, without memory if the
-  // rule `taken_by` took it.
+  // Of a captured key: what .grad must be before a replay; if it is read, laid out and placed in
+  // its storage as `before` and, if that has memory, there; what it is then, if it is set, without
+  // memory if the rule `taken_by` took it.
   Need need = Need::any;
   Tensor given = {};
   const char* taken_by = nullptr;
 };
 
-// One recorded call.
+// One recorded call, which ran or was traced.
 struct Recorded {
   Graph recorded;
   std::vector<Leaf> leaves;
@@ -56,14 +56,17 @@ bool has_memory(const Tensor& gradient);
 Tensor without_memory(const Tensor& t);
 bool same_layout(const Tensor& a, const Tensor& b);
 
-// Is a gradient as it was when the recorded call began? A recording is of one such state.
-bool same_before(const Leaf& leaf, const Tensor& now);
+// The leaf of `leaves` that stands for the same tensor, or nullptr.
+const Leaf* find_leaf(const std::vector<Leaf>& leaves, const Leaf& wanted);
+// Did both begin with the same gradients, as far as that is to an op?
 bool began_alike(const Recorded& a, const Recorded& b);
-// "" if both recordings do the same to the gradients, else the first difference.
-std::string gradient_difference(
-    const std::vector<Leaf>& a, const Recorded& b, const Sides& sides = {});
+// "" if both recordings do the same, to the gradients too, else the first difference.
+std::string difference(const Recorded& a, const Recorded& b, const Sides& sides = {});
 // Is t memory of the closure for the graph?
 bool is_external(const Graph& graph, const Tensor& t);
+// Throws state if an op reads a tensor that a trace has made, and that has no elements then, but
+// for the gradients with which `leaves` began.
+void check_elements(const Graph& graph, const std::vector<Leaf>& leaves);
 
 // What a graph writes, and its inputs may not share: memory of the closure, and inputs, by number.
 // One that is written may share no memory of the closure.
@@ -84,10 +87,11 @@ struct Captured : Recorded {
   std::vector<size_t> constants;  // results that are constants of the step
 };
 
-// Rewrites, plans and prepares what two recordings agree on. `choices`: what measuring kept
+// Rewrites, plans and prepares a recording. `same`: one that agrees with it, or nullptr where the
+// one that was compared with it began with the gradients of `same`. `choices`: what measuring kept
 // unfused, per capture; one is appended if options.measure. `adopted`: see Executor. Throws state
-// if no replay could do what the recordings did.
-std::unique_ptr<Captured> make_captured(const Recorded& first, Recorded second,
+// if no replay could do what was recorded.
+std::unique_ptr<Captured> make_captured(const Recorded* same, Recorded recorded,
     const StepOptions& options, std::vector<Refused>& choices, const Tensors& adopted);
 
 }  // namespace sinter::capture

@@ -1,4 +1,4 @@
-// Records the ops of one run of a step as a Graph: a Recorder that hangs in the thread's Context
+// Records the ops of one call of a step as a Graph: a Recorder that hangs in the thread's Context
 // while it lives.
 //
 // Note [Recording without doing]

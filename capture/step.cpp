@@ -75,12 +75,8 @@ struct Step::Entry {
   std::vector<Input> inputs;
   uint64_t used = 0;
   int64_t calls = 0, recheck_at = 0;  // the call that is recorded once more next
-  std::optional<Recorded> first;      // until it is captured
-  // Set once two recordings of this key began with different gradients (one there, one cleared) and
-  // gave different graphs. Then there is an entry for each, and this one waits for a call that
-  // begins as its own did; until then any call of the key may be its second recording.
-  bool strict = false;
-  bool adopted = false;  // the graph reads the inputs where they were
+  std::optional<Recorded> first;      // of call 1, until it is captured
+  bool adopted = false;               // the graph reads the inputs where they were
   std::unique_ptr<Captured> captured;
   const Recorded& recorded() const { return captured ? *captured : *first; }
 };
@@ -190,6 +186,7 @@ bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const 
     if (g.need == Leaf::Need::any) return true;
     const Tensor now = gradient_of(tensor_of(g, inputs));
     if (g.need == Leaf::Need::absent) return !now.defined();
+    if (!g.read) return now.defined();
     return has_memory(now) && same_layout(now, g.before) && now.offset() == g.before.offset() &&
            (!has_memory(g.before) || now.storage() == g.before.storage());
   });
@@ -209,14 +206,11 @@ bool Step::matches(const Entry& entry, const Tensors& inputs, const Key& key, bo
 }
 
 Step::Entry* Step::find(const Tensors& inputs, const Key& key) {
-  Entry* recorded = nullptr;  // once; rather one that began with gradients like these
+  Entry* recorded = nullptr;  // of call 1, whatever gradients that began with
   for (const auto& entry : entries_) {
     if (!matches(*entry, inputs, key)) continue;
     if (entry->captured) return entry.get();
-    const bool alike = std::ranges::all_of(entry->first->leaves, [&](const Leaf& leaf) {
-      return leaf.own || same_before(leaf, gradient_of(tensor_of(leaf, inputs)));
-    });
-    if (alike || (!entry->strict && !recorded)) recorded = entry.get();
+    recorded = entry.get();
   }
   return recorded;
 }
@@ -265,9 +259,9 @@ void Step::evict(const Tensors& inputs, const Key& key) {
   forget(**std::ranges::min_element(entries_, {}, used));
 }
 
-Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded first) {
+Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key) {
   if (entries_.size() >= options_.cache_size) evict(inputs, key);
-  auto entry = std::make_unique<Entry>(Entry{.key = key, .first = std::move(first)});
+  auto entry = std::make_unique<Entry>(Entry{.key = key});
   for (const Tensor& t : inputs)
     entry->inputs.push_back({without_memory(t), t.requires_grad(), t.storage()->uid(), t.raw()});
   entries_.push_back(std::move(entry));
@@ -301,11 +295,18 @@ const Tensors& Step::operator()(const Tensors& inputs) {
     note_guard_miss("address of an input");
     adopts_ = false;
   }
-  if (!entry || !entry->captured) {
-    entry = &run_recorded(entry, inputs, key);
-  } else {
-    if (entry->calls + 1 == entry->recheck_at) recheck(*entry, inputs);
+  if (entry) {
+    if (!entry->captured) {
+      entry = &capture(*entry, inputs, key);
+    } else if (entry->calls + 1 == entry->recheck_at) {
+      recheck(*entry, inputs);
+    }
     replay(*entry->captured, inputs);
+  } else {
+    Recorded first = record(inputs, How::run);
+    ++stats_.recordings;
+    entry = &add_entry(inputs, key);
+    entry->first = std::move(first);
   }
   entry->used = ++clock_;
   ++entry->calls;
@@ -320,8 +321,7 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   if (reads_gradients) {
     bound_ = inputs;
     for (const Leaf& g : c.leaves) {
-      if (g.need == Leaf::Need::present && !has_memory(g.before))
-        bound_.push_back(gradient_of(tensor_of(g, inputs)));
+      if (g.read && !has_memory(g.before)) bound_.push_back(gradient_of(tensor_of(g, inputs)));
     }
   }
   const Tensors& bound = reads_gradients ? bound_ : inputs;
@@ -345,42 +345,51 @@ void Step::replay(Captured& c, const Tensors& inputs) {
   for (const size_t i : c.constants) results_[i] = copy(off_tape(results_[i]));
 }
 
-Step::Entry& Step::run_recorded(Entry* entry, const Tensors& inputs, const Key& key) {
-  Recorded second = record(inputs, entry ? entry->first->leaves : std::vector<Leaf>());
-  if (!entry) return add_entry(inputs, key, std::move(second));
-  std::string differs = difference(entry->first->recorded, second.recorded);
-  if (differs.empty()) differs = gradient_difference(entry->first->leaves, second);
-  if (!differs.empty() && !began_alike(*entry->first, second)) {
-    // The step adds to a gradient that is there and makes one that is not: two graphs of one key,
-    // and no mistake of the caller's. Each gets an entry and waits for its own second recording.
-    entry->strict = true;
-    Entry& other = add_entry(inputs, key, std::move(second));
-    other.strict = true;
-    return other;
+// Call 2 of a key. Where it begins with other gradients than call 1 did, these may be why it does
+// something else: then it is traced as it would have been with those of call 1. If that is what
+// call 1 did, there are two graphs of one key, and no mistake of the caller's: this one gets an
+// entry of its own, and that of call 1 waits for a call that begins as it did.
+Step::Entry& Step::capture(Entry& first, const Tensors& inputs, const Key& key) {
+  Recorded now = record(inputs, How::trace, first.first->leaves);
+  ++stats_.recordings;
+  std::string differs = difference(*first.first, now);
+  const bool same = differs.empty();
+  if (!same && !began_alike(*first.first, now)) {
+    differs = difference(*first.first, record(inputs, How::trace_as_it_was, first.first->leaves));
+    ++stats_.recordings;
   }
   if (!differs.empty()) {
-    entry->first = std::move(second);
+    first.first = std::move(now);
     throw Error(Error::Kind::state,
         cat("capture: two runs of the step recorded different graphs: ", differs),
         "a value that changes from call to call must be a tensor or an input, not a number "
         "or a branch in the step");
   }
-  capture(*entry, std::move(second), inputs);
-  return *entry;
+  const auto start = std::chrono::steady_clock::now();
+  const Tensors adopted = adopted_inputs(first, inputs);
+  auto captured =
+      make_captured(same ? &*first.first : nullptr, std::move(now), options_, choices_, adopted);
+  Entry& entry = same ? first : add_entry(inputs, key);
+  entry.captured = std::move(captured);
+  entry.first.reset();
+  entry.adopted = !adopted.empty();
+  const int64_t every = options_.recheck_every.value_or(10);
+  for (entry.recheck_at = every; every > 0 && entry.recheck_at <= entry.calls + 1;)
+    entry.recheck_at += every;
+  ++stats_.captures;
+  stats_.capture_ms +=
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return entry;
 }
 
 void Step::recheck(Entry& entry, const Tensors& inputs) {
   const profiler::Scope scope("recheck");
   const Captured& c = *entry.captured;
-  std::vector<Leaf> leaves = c.leaves;
-  for (Leaf& leaf : leaves) leaf.before = gradient_of(tensor_of(leaf, inputs));
-  const Recorded now = record(inputs, leaves, false);
+  const Recorded now = record(inputs, How::trace, c.leaves);
   ++stats_.rechecks;
   entry.recheck_at =
       options_.recheck_every ? entry.recheck_at + *options_.recheck_every : 10 * entry.recheck_at;
-  constexpr Sides kSides{"as it was captured", "at this call"};
-  std::string differs = difference(c.recorded, now.recorded, kSides);
-  if (differs.empty()) differs = gradient_difference(leaves, now, kSides);
+  const std::string differs = difference(c, now, {"as it was captured", "at this call"});
   if (differs.empty()) return;
   forget(entry);
   throw Error(Error::Kind::state,
@@ -400,19 +409,6 @@ Tensors Step::adopted_inputs(const Entry& entry, const Tensors& inputs) const {
     adopted.push_back(inputs[i]);
   }
   return adopted;
-}
-
-void Step::capture(Entry& entry, Recorded second, const Tensors& inputs) {
-  const auto start = std::chrono::steady_clock::now();
-  const Tensors adopted = adopted_inputs(entry, inputs);
-  entry.captured = make_captured(*entry.first, std::move(second), options_, choices_, adopted);
-  const int64_t every = options_.recheck_every.value_or(10);
-  for (entry.recheck_at = every; every > 0 && entry.recheck_at < 3;) entry.recheck_at += every;
-  entry.adopted = !adopted.empty();
-  entry.first.reset();
-  ++stats_.captures;
-  stats_.capture_ms +=
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace sinter::capture

@@ -24,21 +24,27 @@
 //   the call is not done, and the key is forgotten, so the next call captures the step as it is
 //   then. The calls since the change had the old number: a wrong result, but not for ever.
 //
-//   Nothing is launched, copied, sent or waited for (Note [Recording without doing] of
-//   recording.h), but for tensors that the function makes on the host, which are compared; and what
-//   the library keeps is as before: gradients and all else that autograd knows of parameters,
-//   inputs and leaves, versions, random numbers, the step's state, running statistics, the position
-//   of Batches, the tape. So the results of all calls are those of a step that does not look. What
-//   the function itself does on the host it does once more: it counts, prints, and assigns
-//   variables, to which a tensor that it made is then a meta tensor, whose elements cannot be read.
 //   A profile has a row "recheck" of it, and no other.
+//
+// Note [Traced]
+//   At these calls and at call 2 the function is traced. Nothing is launched, copied, sent or
+//   waited for (Note [Recording without doing] of recording.h), but for tensors that the function
+//   makes on the host, which are compared; and what the library keeps is as before: gradients and
+//   all else that autograd knows of parameters, inputs and leaves, versions, random numbers, the
+//   step's state, running statistics, the position of Batches, the tape. So the results of all
+//   calls are those of a step that does not look. What the function itself does on the host it does
+//   once more: it counts, prints, and assigns variables, to which a tensor that it made is then a
+//   meta tensor. Its elements cannot be read, and a step that gives one to an op is refused by the
+//   name of that op: what lasts must be made before the step or at call 1.
 //
 // Note [What a replay promises]
 //   A step gives what its function would give at this call, or refuses with an Error that says
 //   why. A test of tests/capture/promises_test.cpp or cases_test.cpp stands for each sentence.
 //
-//   Calls. Per key, calls 1 and 2 run eagerly and are recorded; if both recordings agree, call 3
-//   replays, else the difference is the error.
+//   Calls. Per key, call 1 runs eagerly and is recorded, and call 2 is traced; if both recordings
+//   agree, call 2 replays, as do all that follow. Else the difference is the error, and call 2 is
+//   not done: all is as before it. If call 2 begins with other gradients and does something else,
+//   it is traced once more, with those of call 1, and that must be what call 1 did.
 //
 //   The key: shapes, strides, types and devices of the inputs, which of them require grad; the
 //   training flags that the function asks for, grad mode, `mode`, set_first_row(), the thread, the
@@ -123,7 +129,9 @@ struct StepOptions {
 };
 
 struct StepStats {
-  int64_t calls = 0, recordings = 0, captures = 0, replays = 0, evictions = 0;
+  int64_t calls = 0;
+  int64_t recordings = 0;  // calls that ran, and traces before a capture: two of most keys
+  int64_t captures = 0, replays = 0, evictions = 0;
   int64_t eager = 0;     // calls inside another recording or under AnomalyMode
   int64_t rechecks = 0;  // Note [Recorded once more]
   // Why calls were not replayed, in words, the last 16: guard misses and, once, that the keys keep
@@ -175,17 +183,17 @@ class Step {
       const Entry& entry, const Tensors& inputs, const Key& key, bool anywhere = false) const;
   Tensors adopted_inputs(const Entry& entry, const Tensors& inputs) const;
   Entry* find(const Tensors& inputs, const Key& key);
-  Entry& add_entry(const Tensors& inputs, const Key& key, Recorded first);
+  Entry& add_entry(const Tensors& inputs, const Key& key);
   void forget(const Entry& entry);
   void forget_all();
   void replay(Captured& captured, const Tensors& inputs);
   void recheck(Entry& entry, const Tensors& inputs);
-  // `known_leaves`: of an earlier recording, so that their gradients at entry are seen. `launches`:
-  // else the call is not done, and there are no results.
-  Recorded record(
-      const Tensors& inputs, const std::vector<Leaf>& known_leaves, bool launches = true);
-  Entry& run_recorded(Entry* entry, const Tensors& inputs, const Key& key);
-  void capture(Entry& entry, Recorded second, const Tensors& inputs);
+  // A trace is not done and gives no results: Note [Recording without doing] of recording.h. As it
+  // was: with the gradients with which the recording of `known` began.
+  enum class How : uint8_t { run, trace, trace_as_it_was };
+  // `known`: the leaves of an earlier recording, so that their gradients at entry are seen.
+  Recorded record(const Tensors& inputs, How how, const std::vector<Leaf>& known = {});
+  Entry& capture(Entry& first, const Tensors& inputs, const Key& key);
 
   Function function_;
   StepOptions options_;

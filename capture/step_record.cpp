@@ -1,4 +1,4 @@
-// Step::record: one eager call of the function, watched.
+// Step::record: one call of the function, watched.
 #include <algorithm>
 
 #include "autograd/tape.h"
@@ -55,12 +55,12 @@ class KeptAutograd {
 
 }  // namespace
 
-Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leaves, bool launches) {
+Recorded Step::record(const Tensors& inputs, How how, const std::vector<Leaf>& known) {
+  const bool launches = how == How::run;
   Recorded r{.off = TrainingFlag::off()};
   const auto follow = [&](const Tensor& t, int parameter, int input) {
-    const bool known =
-        std::ranges::any_of(r.leaves, [&](const Leaf& leaf) { return leaf.tensor.is_same(t); });
-    if (!known)
+    const auto is_t = [&](const Leaf& leaf) { return leaf.tensor.is_same(t); };
+    if (std::ranges::none_of(r.leaves, is_t))
       r.leaves.push_back(
           {.parameter = parameter, .input = input, .tensor = t, .before = gradient_of(t)});
   };
@@ -74,13 +74,17 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
                     : launches                ? copy_of(inputs[i])
                                               : without_memory(inputs[i]));
   }
-  for (const Leaf& leaf : known_leaves) {
+  for (const Leaf& leaf : known) {
     if (leaf.parameter < 0 && leaf.input < 0 && !leaf.own) follow(leaf.tensor, -1, -1);
   }
   KeptAutograd kept;
   for (size_t i = 0; !launches && i < inputs.size(); ++i) kept.keep(inputs[i]);
   for (size_t l = 0; !launches && l < r.leaves.size(); ++l) {
     if (r.leaves[l].input < 0) kept.keep(r.leaves[l].tensor);
+  }
+  for (Leaf& leaf : r.leaves) {
+    const Leaf* then = how == How::trace_as_it_was ? find_leaf(known, leaf) : nullptr;
+    if (then) leaf.tensor.autograd().grad = leaf.before = then->before;
   }
   Tensors results;
   {
@@ -91,9 +95,9 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
       if (recording.views_input(results[i])) results[i] = copy(off_tape(results[i]));
     }
     for (const auto& [leaf, before, own] : recording.reached()) {
-      const size_t known = r.leaves.size();
+      const size_t followed = r.leaves.size();
       follow(leaf, -1, -1);
-      if (r.leaves.size() == known) continue;
+      if (r.leaves.size() == followed) continue;
       r.leaves.back().before = before;
       r.leaves.back().own = own;
     }
@@ -122,13 +126,13 @@ Recorded Step::record(const Tensors& inputs, const std::vector<Leaf>& known_leav
       leaf.grad = r.recorded.gradients[set++].grad;
     }
   }
+  check_elements(r.recorded, r.leaves);
+  if (!launches) return r;
   Tensors bound = inputs;
   for (const Leaf& leaf : r.leaves) {
     if (leaf.read && !is_external(r.recorded, leaf.before)) bound.push_back(leaf.before);
   }
   WrittenMemory(r.recorded).check_apart(bound, inputs.size(), r.leaves);
-  if (!launches) return r;
-  ++stats_.recordings;
   for (Tensor& t : results) {  // as those of a replay
     if (t.requires_grad()) t = off_tape(t);
   }

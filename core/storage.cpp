@@ -10,7 +10,7 @@ namespace sinter {
 void Storage::refuse_data() {
   throw Error(Error::Kind::state,
       "tensor: the elements of a meta tensor, which has none, are asked for",
-      "a captured step runs its function on meta tensors at calls 10, 100, ..: return from the "
+      "a captured step runs its function on meta tensors at calls 2, 10, 100, ..: return from the "
       "step what is to be read of it");
 }
 

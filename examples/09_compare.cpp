@@ -20,7 +20,7 @@ int main() {
   nn::Adam eager_adam(eager_model.named_parameters()), fused_adam(fused_model.named_parameters());
   Trainer eager(eager_model, eager_adam, {.fused = false}), fused(fused_model, fused_adam);
 
-  // ---- 2. Are the numbers the same? After three steps, the first replay among them:
+  // ---- 2. Are the numbers the same? After three steps, two of them replays:
   measure::Worst worst;
   for (int i = 0; i < 3; ++i) worst.see("losses", fused.step(batch)[0], eager.step(batch)[0]);
   std::printf("losses of three steps agree to 1e-5: %s\n", worst.relative < 1e-5 ? "yes" : "no");

@@ -114,7 +114,7 @@ void measure_node(Device device, Roofs& roofs) {
   };
   capture::Step step(chain, {.rules = capture::RuleSet("none")});
   const Tensors in{Tensor::zeros({32}, DType::f32).to(device)};
-  for (int i = 0; i < 3; ++i) step(in);
+  for (int i = 0; i < 2; ++i) step(in);
   roofs.floor_ns = best_ns(device, 20, 8, [&] { step(in); }) / kNodes;
   profiler::Session session({.schedule = {.wait = 0, .warmup = 1, .active = 8}, .device = device});
   for (; !session.done(); session.step()) step(in);

@@ -80,7 +80,7 @@ RoundTimes time_rounds(const Comparison& comparison, const ComparisonOptions& op
   RoundTimes out{.layouts = options.layouts(comparison)};
   while (int64_t(twins.size()) < out.layouts) {
     twins.push_back(comparison.again());
-    for (int call = 0; call < 3; ++call) {  // the third is the first replay
+    for (int call = 0; call < 3; ++call) {  // the second captures
       twins.back().eager();
       twins.back().fused();
     }

@@ -216,9 +216,10 @@ const Tensors& Trainer::step_given() {
   const Tensors* results = &results_;
   if (step_) {
     const auto requests = [this] { return allocator(device_).stats().requests; };
-    const int64_t replays = step_->stats().replays, before = requests();
+    const capture::StepStats& stats = step_->stats();
+    const int64_t plain = stats.replays - stats.captures, before = requests();
     results = &(*step_)(inputs_);
-    if (step_->stats().replays > replays)
+    if (stats.replays - stats.captures > plain)  // a replay that captured nothing first
       allocations_ = std::max(allocations_, requests() - before);
   } else {
     run_step(inputs_, results_);
@@ -362,21 +363,20 @@ void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
   const int64_t last_batches = ragged ? at.epoch + (at.batch == n) : 0;
   for (const auto& [batch, calls] :
       {std::pair{int64_t{0}, drawn - last_batches}, std::pair{n - 1, last_batches}}) {
-    for (int64_t i = 0; step_ && i < std::min<int64_t>(calls, 2); ++i) {
-      batches.seek({0, batch});
-      fetch(batches);
-      step_given();
-    }
+    if (!step_ || calls == 0) continue;
+    batches.seek({0, batch});
+    fetch(batches);
+    step_given();
   }
   restore(saved);
   batches.seek(at.batch == n ? BatchPosition{at.epoch + 1, 0} : BatchPosition{at.epoch, at.batch});
 }
 
-// `done`: steps rehearsed, by the shapes of the batch.
-void Trainer::rehearse(int64_t calls, std::map<std::string, int64_t>& done) {
+// `done`: the shapes of the batches of which a step was rehearsed.
+void Trainer::rehearse(std::set<std::string>& done) {
   std::string shapes;
   for (const Tensor& t : inputs_) shapes += t.describe() + " ";
-  for (int64_t& n = done[shapes]; step_ && calls > 0 && n < 2; --calls, ++n) step_given();
+  if (step_ && done.insert(shapes).second) step_given();
 }
 
 void Trainer::restore(const nn::Checkpoint& checkpoint) {

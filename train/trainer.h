@@ -24,11 +24,11 @@
 // it, or gets only its rows, from Batches that know of the ranks.
 //
 // Note [Resumed to the bit]
-//   A fused step rounds otherwise than an eager one, and the first two of a shape run eagerly, as
-//   they are recorded. So resume() has as many steps run for each shape as the run had done, two at
-//   most, before it puts everything where the checkpoint has it: then no step runs eagerly which
-//   was a replay in the run that went on. A range is walked once for that, to see its shapes; steps
-//   of other batches in between are not rehearsed.
+//   A fused step rounds otherwise than an eager one, and the first of a shape runs eagerly, as it
+//   is recorded. So resume() has a step run for each shape of which the run had done one, before it
+//   puts everything where the checkpoint has it: then no step runs eagerly which was a replay in
+//   the run that went on. A range is walked once for that, to see its shapes; steps of other
+//   batches in between are not rehearsed.
 //   Batches must be those of the save: their set, size and order are in the checkpoint, and others
 //   are refused by name. A range of yours is taken as it is: that it holds what it held is yours to
 //   see to.
@@ -41,9 +41,9 @@
 #include <functional>
 #include <iterator>
 #include <limits>
-#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "autograd/autograd.h"
@@ -156,11 +156,12 @@ class Trainer {
   }
   template <class Range> void resume(const nn::Checkpoint& saved, Range&& batches) {
     make_step(saved.state.unfused);
-    std::map<std::string, int64_t> done;
+    std::set<std::string> done;
     int64_t i = 0;
     for (const auto& batch : batches) {
       give(batch);
-      rehearse(saved.state.epoch + (i++ < saved.state.batch), done);
+      if (saved.state.epoch > 0 || i < saved.state.batch) rehearse(done);
+      ++i;
     }
     SINTER_CHECK(i >= saved.state.batch, checkpoint,
         cat("checkpoint: of other batches: ", saved.path, "; it is behind batch ",
@@ -212,7 +213,7 @@ class Trainer {
   void tell_rates();
   void reset_loss();
   void add(Score& score, const Tensors& batch);
-  void rehearse(int64_t calls, std::map<std::string, int64_t>& done);
+  void rehearse(std::set<std::string>& done);
   void restore(const nn::Checkpoint& checkpoint);
 
   const TrainerOptions options_;

@@ -216,7 +216,7 @@ class Predictor {
       modes.push_back({.batch = batch, .mode = "graph", .run = std::move(graph)});
     const Tensor wanted = eager();
     for (Timed& mode : modes) {
-      for (int call = 0; call < 3; ++call) mode.run();  // two of them are recorded
+      for (int call = 0; call < 3; ++call) mode.run();  // the second captures
       measure::Worst worst;
       worst.see("logits", mode.run(), wanted);
       mode.difference = worst.relative;

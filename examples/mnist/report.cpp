@@ -180,8 +180,7 @@ void report_capture(Run& run) {
   const std::string steps = count_of(run.at().step - run.first_step, "step");
   if (!captured) {
     run.out.note("capture",
-        "none: the first two steps of each batch shape run eagerly, to be recorded; this run had "
-        "{}",
+        "none: the first step of each batch shape runs eagerly, to be recorded; this run had {}",
         steps);
     return;
   }

@@ -168,7 +168,7 @@ void Loop::end_epoch() {
 
 // --dry-run
 int dry_run(Run& run) {
-  // Fused, two steps are recorded, then one is replayed.
+  // Fused, the first step runs, the second is captured, and the third is as all that follow.
   const int64_t steps = run.flags.mode.mode == "fused" ? 3 : 1;
   const Batch batch = run.batches->next();
   for (int64_t i = 0; i < steps; ++i) run.trainer->step(batch);

@@ -8,6 +8,7 @@
 #include "autograd/autograd.h"
 #include "capture/step.h"
 #include "core/context.h"
+#include "core/device/launch_log.h"
 #include "nn/named_tensor.h"
 #include "ops/ops.h"
 #include "tests/capture/step_util.h"
@@ -40,7 +41,158 @@ void expect_refused(const std::vector<std::string>& facts, const std::function<v
   test::expect_error(Error::Kind::state, facts, call);
 }
 
+// ---- calls
+
+TEST(Promises, Call1RunsCall2IsTracedAndReplayed) {
+  for (const Device device : kBoth) {
+    int ran = 0;
+    Step step([&](const Tensors& in) {
+      ++ran;
+      return Tensors{neg(scale(in[0], 2))};
+    });
+    for (int call = 1; call <= 12; ++call) {
+      const LaunchLog log;
+      const Tensor y = step({Tensor::full({3}, call, DType::f64, device)})[0];
+      EXPECT_EQ(numbers(y), Numbers(3, -2.0 * call)) << "call " << call;
+      EXPECT_EQ(ran, call == 1 ? 1 : call < 10 ? 2 : 3) << "call " << call;
+      EXPECT_EQ(step.stats().replays, call - 1);
+      EXPECT_EQ(step.stats().recordings, call == 1 ? 1 : 2);
+      if (device == kSimt) {
+        EXPECT_EQ(log.launches().size(), call == 1 ? 2u : 1u) << "call " << call;
+      }
+    }
+    EXPECT_EQ(step.stats().rechecks, 1);
+  }
+}
+
+// What it does with a gradient that is there, and how often the function has run after each call
+// of which the first begins without one, the others with what was left.
+TEST(Promises, Call2IsTracedOnceMoreWhereItsGradientsMatter) {
+  struct Case {
+    const char* what;
+    bool clears;
+    std::vector<int> ran;
+  };
+  for (const Case& c : {Case{"clears it", true, {1, 2, 2, 2}}, Case{"adds", false, {1, 3, 3, 3}}}) {
+    const Tensor w = random_leaf({3, 4}, 1), x = random_tensor({3, 4}, 2);
+    int ran = 0;
+    Step step(
+        [&](const Tensors& in) {
+          ++ran;
+          if (c.clears) clear_gradient(w);
+          backward(mul(in[0], w));
+          return Tensors{};
+        },
+        following({w}));
+    for (int call = 1; call <= 4; ++call) {
+      step({x});
+      EXPECT_EQ(ran, c.ran[size_t(call - 1)]) << c.what << ", call " << call;
+      EXPECT_EQ(step.stats().replays, call - 1) << c.what;
+      EXPECT_TRUE(
+          test::close(w.grad(), scale(x, (c.clears ? 1.0 : call) / 12), {.absolute = 1e-15}))
+          << c.what << ", call " << call;
+    }
+    EXPECT_EQ(step.stats().captures, 1) << c.what;
+    // Call 1 waits for a call that begins as it did, and is traced then.
+    clear_gradient(w);
+    step({x});
+    EXPECT_EQ(ran, c.clears ? 2 : 4) << c.what;
+    EXPECT_EQ(step.stats().replays, 4) << c.what;
+    EXPECT_EQ(step.stats().captures, c.clears ? 1 : 2) << c.what;
+    EXPECT_TRUE(test::close(w.grad(), scale(x, 1.0 / 12), {.absolute = 1e-15})) << c.what;
+  }
+}
+
+TEST(Promises, ACall2ThatIsAnotherIsNotDone) {
+  Training training({.sizes = {6, 5, 3}, .dropout = 0.5});
+  double factor = 1;
+  Step step(
+      [&](const Tensors& in) {
+        training.optimizer->zero_grad();
+        const Tensor losses = scale(cross_entropy(training.net(in[0]), in[1]), factor);
+        backward(losses);
+        training.optimizer->step(losses);
+        return Tensors{losses};
+      },
+      training.step_options());
+  const Tensors in = batch_of(training.options, 4, 1);
+  step(in);
+  const Tensor w = training.net.parameters()[0];
+  const Tensor gradient = w.grad();
+  const Numbers weights = numbers(w), gradients = numbers(gradient), rng = numbers(rng_state());
+  const uint64_t version = w.storage()->version();
+  factor = 2;
+  expect_refused({"different graphs", "scale f32[4]", "factor is 1", "2 in"}, [&] { step(in); });
+  EXPECT_EQ(numbers(w), weights);
+  EXPECT_EQ(w.storage()->version(), version);
+  EXPECT_TRUE(w.grad().is_same(gradient));
+  EXPECT_EQ(numbers(gradient), gradients);
+  EXPECT_EQ(numbers(rng_state()), rng);
+  EXPECT_EQ(training.optimizer->steps(), 1);
+  for (int i = 0; i < 2; ++i) step(in);
+  EXPECT_EQ(step.stats().replays, 2) << "captured as it is since";
+  EXPECT_EQ(training.optimizer->steps(), 3);
+}
+
+// A tensor that a trace has made has no elements: whoever would read it later is told.
+TEST(Promises, StateThatTheFunctionMakesAtCall2IsToldByName) {
+  const Tensor x = Tensor::ones({3}, DType::f64), other = Tensor::ones({2, 3}, DType::f64);
+  const std::vector<std::string> facts{"f64[3] cpu", "meta tensor", "calls 2, 10", "first call"};
+  const std::vector<std::string> kept{"add is given f64[3] cpu", "a meta tensor", "only traced",
+      "before the step", "at its first call"};
+  Tensor state;
+  int ran = 0;
+  const auto late = [&](const Tensors& in) {  // made at the second run
+    if (++ran == 2) state = neg(in[0]);
+    return Tensors{state.defined() ? add(in[0], state) : neg(in[0])};
+  };
+  {
+    Step step(late);
+    step({x});
+    expect_refused({"different graphs", "add", "hint"}, [&] { step({x}); });
+    for (int i = 0; i < 2; ++i) expect_refused(kept, [&] { step({x}); });
+    state = Tensor::ones({3}, DType::f64);  // mended
+    expect_refused({"different graphs"}, [&] { step({x}); });
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(numbers(step({x})[0]), Numbers(3, 2.0));
+  }
+  const auto anew = [&](const Tensors& in) { return Tensors{neg(state = neg(in[0]))}; };
+  {
+    Step step(anew);
+    for (int i = 0; i < 2; ++i) step({x});
+    const Tensor total = Tensor::zeros({3}, DType::f64);
+    expect_refused({"meta tensor", "calls 2, 10"}, [&] { state.to_vector<double>(); });
+    expect_refused(facts, [&] { accumulate(total, state); });
+    Step reads([&](const Tensors& in) { return Tensors{add(in[0], state)}; });
+    expect_refused(kept, [&] { reads({x}); });
+    expect_refused(kept, [&] { reads({other}); });
+    Step writes([&](const Tensors&) {
+      accumulate(total, state);
+      return Tensors{};
+    });
+    expect_refused(facts, [&] { writes({}); });
+    Step gives([&](const Tensors&) { return Tensors{state}; });
+    expect_refused({"a result of the step is f64[3] cpu", "meta tensor"}, [&] { gives({}); });
+    EXPECT_EQ(numbers(total), Numbers(3, 0.0));
+  }
+}
+
 // ---- gradients
+
+TEST(Promises, AStepMayAskWhetherAGradientIsThere) {
+  for (int order = 0; order < 64; ++order) {
+    const Tensor w = random_leaf({2}, 1), one = Tensor::ones({2}, DType::f64);
+    StepOptions options = following({w});
+    options.cache_size = 1 + size_t(order % 2);
+    Step step([&](const Tensors& in) { return Tensors{scale(in[0], w.grad().defined() ? 2 : 3)}; },
+        options);
+    for (int call = 0; call < 18; ++call) {
+      const bool there = (order >> call % 6 & 1) != 0;
+      w.autograd().grad = there ? one : Tensor();
+      EXPECT_EQ(numbers(step({one})[0]), Numbers(2, there ? 2.0 : 3.0))
+          << "order " << order << ", call " << call;
+    }
+  }
+}
 
 // mean(x * w) and its backward, from a weight of its own.
 struct Backward {
@@ -57,7 +209,7 @@ TEST(Promises, GradientsPresentAtEntryAccumulate) {
   for (const Device device : kBoth) {
     const Backward eager(device), captured(device);
     Step step(captured, following({captured.w}));
-    // Two calls from no gradient, a replay; micro-batches; then both in turn, by now all replayed.
+    // Three calls from no gradient; micro-batches; then both in turn, by now all replayed.
     const std::string calls =
         "cc"
         "c++"
@@ -92,7 +244,7 @@ TEST(Promises, AGradientOfTheCallersIsAddedToInPlace) {
     for (double& v : wanted) v = v * (1.0 / 12) + i;
     EXPECT_TRUE(test::close(mine, wanted, {.absolute = 1e-15})) << "call " << i;
   }
-  EXPECT_EQ(step.stats().replays, 2);
+  EXPECT_EQ(step.stats().replays, 3);
 }
 
 TEST(Promises, AStepThatClearsGradientsItselfKeepsReplaying) {
@@ -114,7 +266,7 @@ TEST(Promises, AStepThatClearsGradientsItselfKeepsReplaying) {
     }
   }
   EXPECT_EQ(step.stats().captures, 1);
-  EXPECT_EQ(step.stats().replays, 6);
+  EXPECT_EQ(step.stats().replays, 7);
 }
 
 TEST(Promises, GradientsOfTensorsThatAreNotListedAreDelivered) {
@@ -145,7 +297,7 @@ TEST(Promises, GradientsOfTensorsThatAreNotListedMayBeClearedInTheStep) {
     EXPECT_EQ(numbers(f.w.grad()), numbers(scale(x, 1.0 / 12))) << "call " << i;
   }
   EXPECT_EQ(step.stats().captures, 1);
-  EXPECT_EQ(step.stats().replays, 4);
+  EXPECT_EQ(step.stats().replays, 5);
 }
 
 TEST(Promises, AGradientThatARuleTookIsNotAddedTo) {
@@ -162,12 +314,12 @@ TEST(Promises, AGradientThatARuleTookIsNotAddedTo) {
     training.optimizer->zero_grad();
     step(in);
   }
-  ASSERT_EQ(step.stats().replays, 1);
+  ASSERT_EQ(step.stats().replays, 2);
   expect_refused({"weight_grad_update"}, [&] { training.net.parameters()[0].grad(); });
   for (int i = 0; i < 2; ++i) expect_refused({"weight_grad_update", "hint"}, [&] { step(in); });
   training.optimizer->zero_grad();
   step(in);
-  EXPECT_EQ(step.stats().replays, 2);
+  EXPECT_EQ(step.stats().replays, 3);
 }
 
 TEST(Promises, GradientsThatTheStepClearsAreCleared) {
@@ -221,7 +373,7 @@ TEST(Promises, AStepMayReadGradientsThatWereMadeOutside) {
             eager.net.parameters()[p].grad(), {.of_largest = 1e-12}));
       }
     }
-    EXPECT_EQ(step.stats().replays, 3) << device.str();
+    EXPECT_EQ(step.stats().replays, 4) << device.str();
   }
 }
 
@@ -253,7 +405,7 @@ TEST(Promises, GradientsMayBePiecesOfOneBucket) {
     EXPECT_EQ(numbers(eager.a.grad()), numbers(captured.a.grad())) << "call " << i;
     EXPECT_EQ(numbers(eager.b.grad()), numbers(captured.b.grad())) << "call " << i;
   }
-  EXPECT_EQ(step.stats().replays, 3);
+  EXPECT_EQ(step.stats().replays, 4);
 }
 
 // A replay makes the gradients of merged weights in one storage, an eager call does not.
@@ -304,7 +456,7 @@ TEST(Promises, GradientsThatTheStepDoesNotTouchStay) {
   for (int i = 0; i < 4; ++i) step({random_tensor({3, 4}, 2)});
   EXPECT_TRUE(w.grad().is_same(kept));
   EXPECT_EQ(numbers(kept), Numbers(12, 1.0));
-  EXPECT_EQ(step.stats().replays, 2);
+  EXPECT_EQ(step.stats().replays, 3);
 }
 
 // ---- results
@@ -385,7 +537,7 @@ TEST(Promises, InputsMayOverlapInOneStorage) {
       const Tensors in{slice(sequence, 0, t, t + 8), slice(sequence, 0, t + 1, t + 9)};
       EXPECT_EQ(numbers(step(in)[0]), numbers(f(in)[0])) << "call " << t;
     }
-    EXPECT_EQ(step.stats().replays, 4);
+    EXPECT_EQ(step.stats().replays, 5);
     const Tensors wider{slice(sequence, 0, 0, 8), slice(sequence, 0, 5, 13)},
         apart{slice(sequence, 0, 0, 8), slice(sequence, 0, 20, 28)};
     for (int i = 0; i < 4; ++i) {
@@ -405,7 +557,7 @@ TEST(Promises, AnInputMayBeAnEmptySliceOfAnother) {
       EXPECT_EQ(numbers(results[0]), numbers(neg(x)));
       EXPECT_EQ(results[1].numel(), 0);
     }
-    EXPECT_EQ(step.stats().replays, 2);
+    EXPECT_EQ(step.stats().replays, 3);
   }
 }
 
@@ -617,7 +769,7 @@ TEST(Promises, AFirstRowThatTheFunctionSetsHoldsInsideIt) {
     step({x});
     EXPECT_EQ(first_row(), 0) << "call " << i;
   }
-  EXPECT_EQ(step.stats().replays, 2);
+  EXPECT_EQ(step.stats().replays, 3);
 }
 
 // ---- nesting, threads, anomaly mode
@@ -629,7 +781,7 @@ TEST(Promises, AStepInsideAStepIsPartOfIt) {
   Step outer([&](const Tensors& in) { return Tensors{scale(inner(in)[0], 2)}; });
   for (int i = 0; i < 5; ++i)
     EXPECT_EQ(numbers(outer({Tensor::full({2}, i)})[0]), Numbers(2, -2.0 * i)) << "call " << i;
-  EXPECT_EQ(outer.stats().replays, 3);
+  EXPECT_EQ(outer.stats().replays, 4);
   EXPECT_EQ(outer.captured()->recorded.nodes.size(), 2u);
   EXPECT_EQ(numbers(inner({x})[0]), Numbers(2, -3.0));
 }
@@ -677,9 +829,9 @@ TEST(Promises, UnderAnomalyModeTheFunctionRunsOpByOp) {
     EXPECT_EQ(numbers(step({good})[0]), numbers(f({good})[0]));
     test::expect_error(Error::Kind::numeric, {"log", "nan"}, [&] { step({bad}); });
   }
-  EXPECT_EQ(step.stats().replays, 1);
-  step({good});
   EXPECT_EQ(step.stats().replays, 2);
+  step({good});
+  EXPECT_EQ(step.stats().replays, 3);
 }
 
 // ---- failures and lifetimes
@@ -713,7 +865,7 @@ TEST(Promises, AFailedCaptureLeavesTheStepAsItWas) {
   }
   g_shapes_until_failure = -1;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(numbers(step({x})[0]), numbers(x));
-  EXPECT_EQ(step.stats().replays, 2);
+  EXPECT_EQ(step.stats().replays, 3);
 }
 
 TEST(Promises, AnExceptionOfTheFunctionLeavesTheStepAsItWas) {
@@ -732,7 +884,7 @@ TEST(Promises, AnExceptionOfTheFunctionLeavesTheStepAsItWas) {
     EXPECT_EQ(numbers(step({x})[0]), Numbers(2, -1.0));
   }
   step({x});
-  EXPECT_EQ(step.stats().replays, 1);
+  EXPECT_EQ(step.stats().replays, 2);
 }
 
 TEST(Promises, RecordingsThatKeepDifferingSayItEachTime) {

@@ -30,7 +30,7 @@ struct Pattern {
     return used(i / 2, step) && !is_frozen(i, step);
   }
 };
-// Long enough for replays: the third call of a kind is one.
+// Long enough for replays: the second call of a kind is one.
 const Pattern kPatterns[] = {
     {"all always", {"ggggggg", "ggggggg"}, {}},
     {"a late branch", {"ggggggggg", ".....gggg"}, {}},

@@ -231,7 +231,7 @@ capture::Graph check_steps(const StepCase& c, uint64_t steps = 3) {
     EXPECT_NEAR(mine.last_loss, its.last_loss, tolerance * std::max(1.0, its.last_loss));
     EXPECT_EQ(mine.ticket, 0u);
   }
-  EXPECT_EQ(step.stats().replays, int64_t(steps) - 2);
+  EXPECT_EQ(step.stats().replays, int64_t(steps) - 1);
   EXPECT_EQ(step.stats().rechecks, c.optimizer == std::string("momentum"));
   return step.captured()->fused.graph;
 }
