@@ -35,7 +35,7 @@ std::string read_text(const std::string& path) {
 constexpr size_t kWidth = 80;
 
 std::string line_of(const CLI::Option* option) {
-  constexpr size_t kColumn = 28;
+  constexpr size_t kColumn = 2 + 26;
   std::string left = "  --" + join(option->get_lnames(), ", --");
   for (const std::string& name : option->get_snames()) left += ", -" + name;
   const bool alone = option->get_expected_min() == 0;  // may it stand without a value?

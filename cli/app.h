@@ -1,7 +1,7 @@
-// A program of several commands: `mnist COMMAND [flags]`; or of one that bears its own name: `geglu
-// [flags]`. App reads the command line, config file, environment and preset into the command's
-// Flags, answers --help, --version and --print-config, runs the command, and turns errors into
-// messages and exit statuses.
+// A program of several commands: `program COMMAND [flags]`; or of one that bears its own name:
+// `geglu [flags]`. App reads the command line, config file, environment and preset into the
+// command's Flags, answers --help, --version and --print-config, runs the command, and turns errors
+// into messages and exit statuses.
 //
 //   --name VALUE, --name=VALUE   a flag with a value; the last one given counts
 //   --switch, --switch=false     a flag without
@@ -15,6 +15,7 @@
 
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/words.h"
 
 namespace sinter::cli {
 
@@ -48,9 +49,11 @@ void add_common_flags(Flags& flags, CommonFlags& common);
 
 class App {
  public:
-  // `git_id`: of the source, which --version says behind the number; or "".
-  App(std::string name, std::string summary, std::string git_id = "")
-      : name_(std::move(name)), summary_(std::move(summary)), git_id_(std::move(git_id)) {}
+  // `git_id`: of the source, which --version says behind the number; or "". See words.h.
+  App(std::string name, std::string summary, std::string git_id = "", ProgramWords words = {})
+      : name_(std::move(name)), summary_(std::move(summary)), git_id_(std::move(git_id)) {
+    set_program(name_, words);
+  }
   // A command with the flags of every command; `setup` adds more, and run(). One that bears the
   // program's name is not typed.
   void add(
@@ -66,7 +69,7 @@ class App {
   // ask for, which is returned; null after --help and --version, which are printed.
   Command* read_words(int argc, char** argv);
   bool is_one_command() const { return commands_.size() == 1 && commands_[0].name == name_; }
-  std::string call_of(const Command& command) const {  // "mnist train"
+  std::string call_of(const Command& command) const {  // "program train"
     return is_one_command() ? name_ : name_ + " " + command.name;
   }
   std::string hint_of(const Command& command) const {

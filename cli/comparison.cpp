@@ -120,7 +120,7 @@ void CompareRun::write_files(const Outcome& outcome) const {
   std::string opened;
   if (files.has("html")) {
     opened = measure::Inspection(comparison.captured(), inputs,
-        {.rules = capture::RuleSet(comparison.rules), .passes = 3, .image = image})
+        {.rules = capture::RuleSet(comparison.rules), .passes = 3, .picture = picture})
                  .json();
   }
   files.write(reports, facts, text, &on_page, opened);

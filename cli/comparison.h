@@ -1,4 +1,4 @@
-// What `mnist compare` and `geglu` share: the comparison of measure/comparison.h with a program's
+// What programs that compare share: the comparison of measure/comparison.h with a program's
 // flags, output, files, JSON and exit status. A program adds the steps and their parity.
 #pragma once
 
@@ -41,9 +41,9 @@ struct CompareRun {
   int64_t batch = 0;
   Comparison comparison{};
   std::string next{};  // what a reader may try
-  // Of the captured step, for --blame and the page; and the shape of an image among them, if any.
+  // Of the captured step, for --blame and the page; and the shape of a picture among them, if any.
   Tensors inputs{};
-  Shape image{};
+  Shape picture{};
 
   // Before any work: do the flags go together, can the files be written? `both`: the graphs of
   // both modes are. Error: usage.

@@ -96,37 +96,6 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
   return "nearest is " + nearest + (known.size() <= kShort ? "; " + allowed : "");
 }
 
-std::string in_place_of(std::string_view flag, std::string_view value) {
-  struct Other {
-    std::string_view flag, value, instead;  // value: "" where it is the flag
-  };
-  constexpr std::string_view kNoWorkers =
-      "none is needed: the device draws its batches, or a thread makes them beside the step";
-  constexpr Other kOthers[] = {// That went.
-      {"card", "", "times are measured: --device cuda; --device simt counts launches and bytes"},
-      {"profile", "csv", "--profile=json has all of it: mnist diff and jq read it"},
-      {"augment", "elastic", "--augment shift=2,rotate=10,scale=10"},
-      {"csv", "", "mnist bench --json has all of it"},
-      {"html", "", "mnist eval --html; --profile=html of train and compare; inspect writes a page"},
-      {"guess", "",
-          "--expect 'launches==9' says what you think, and is status 7 where it is not so"},
-      {"budget", "", "fewer sizes take less time; after Ctrl-C those measured are printed"},
-      // Of scripts for PyTorch.
-      {"no-cuda", "", "--device cpu"}, {"no-accel", "", "--device cpu"},
-      {"cuda", "", "--device cuda"}, {"gpu", "", "--device cuda, or cuda:1 for the second card"},
-      {"compile", "", "mnist train --mode fused"}, {"amp", "", "mnist train --dtype bf16"},
-      {"fp16", "", "mnist train --dtype bf16"}, {"bf16", "", "mnist train --dtype bf16"},
-      {"gamma", "", "mnist train --schedule step, cosine or onecycle lowers the rate"},
-      {"save-model", "", "a run folder holds it, mnist train --out DIR: model.safetensors"},
-      {"workers", "", kNoWorkers}, {"num-workers", "", kNoWorkers}};
-  flag.remove_prefix(std::min(flag.find_first_not_of('-'), flag.size()));
-  for (const Other& other : kOthers) {
-    const bool it = other.value.empty() || value.find(other.value) != value.npos;
-    if (flag == other.flag && it) return std::string(other.instead);
-  }
-  return "";
-}
-
 void check_word(const std::string& what, const std::string& word,
     const std::vector<std::string>& known, const std::string& where, const std::string& hint) {
   SINTER_CHECK(std::ranges::find(known, word) != known.end(), usage,

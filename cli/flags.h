@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/words.h"
 #include "core/numbers.h"
 
 namespace sinter::cli {
@@ -85,8 +86,8 @@ template <class T> T parse(const std::string& what, const std::string& text, T l
       cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
           in_message(text), allowed));
   // TOML has no such number, and to some readers 010 is 8.
-  const std::string_view digits = std::string_view(text).substr(text.starts_with('-'));
-  SINTER_CHECK(digits.size() < 2 || digits[0] != '0' || !std::isdigit(uint8_t(digits[1])), usage,
+  const std::string_view bare = std::string_view(text).substr(text.starts_with('-'));
+  SINTER_CHECK(bare.size() < 2 || bare[0] != '0' || bare[1] < '0' || bare[1] > '9', usage,
       cat(what, " has a leading zero: ", escaped(text), allowed));
   const bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
   SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
@@ -102,10 +103,6 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
 void check_word(const std::string& what, const std::string& word,
     const std::vector<std::string>& known, const std::string& where = "",
     const std::string& hint = "");
-// What to type in place of a flag or a value that went, or that scripts for PyTorch have; "" of any
-// other.
-std::string in_place_of(std::string_view flag, std::string_view value = "");
-
 class Flags {
  public:
   // The topic of what is added next; global: see Flag.

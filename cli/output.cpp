@@ -103,8 +103,8 @@ std::string progress_line(const ProgressView& view, bool bar, int width) {
   const int full = std::clamp(int(view.done * kCells + 0.5), 0, kCells);
   std::string line = fmt::format("epoch {}/{} ", view.epoch, view.epochs);
   if (bar) line += fmt::format("[{:#<{}}{:-<{}}] ", "", full, "", kCells - full);
-  line += fmt::format("{:.0f} %  loss {:.3g}  {} img/s  data-wait {:.1f} %  ETA {:.0f} s",
-      100 * view.done, view.loss, rate(view.images_per_second), 100 * view.data_wait,
+  line += fmt::format("{:.0f} %  loss {:.3g}  {} {}/s  data-wait {:.1f} %  ETA {:.0f} s",
+      100 * view.done, view.loss, rate(view.rows_per_second), view.row, 100 * view.data_wait,
       view.eta_seconds);
   if (line.size() > size_t(std::max(width, 1))) line.resize(size_t(std::max(width, 1)));
   return line;

@@ -75,8 +75,9 @@ struct ProgressView {
   int64_t epoch = 1, epochs = 1;
   double done = 0;  // of this epoch, 0..1
   double loss = 0;
-  double images_per_second = 0, data_wait = 0;  // data_wait: share of the time, 0..1
-  double eta_seconds = 0;                       // until the end of training
+  double rows_per_second = 0, data_wait = 0;  // data_wait: share of the time, 0..1
+  double eta_seconds = 0;                     // until the end of training
+  const char* row = "rows";                   // what one of them is, in short
 };
 
 // The progress of a training run on stderr. On a terminal one line, written anew at most ten times

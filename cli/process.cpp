@@ -33,25 +33,6 @@ void set_handler(int signal, void (*handler)(int)) {
   sigaction(signal, &action, nullptr);
 }
 
-// The library knows no flags: its hints name fields and functions. Here they become what one types.
-struct FlagWords {
-  std::string_view library, program;
-};
-constexpr FlagWords kFlagWords[] = {
-    {"DataOptions.what = ", "--data "},
-    {"DataOptions.classes = ", "--classes "},
-    {"device cpu", "--device cpu"},
-    {"device simt", "--device simt"},
-    {"device cuda", "--device cuda"},
-    {"a smaller batch takes less", "a smaller --batch-size takes less"},
-    {"load_state_dict takes the weights alone", "--init FILE starts a new run from these weights"},
-    {"all, none, or -NAME,NAME", "--rules all, --rules none, --rules=-NAME,NAME"},
-    {"dump() of the graph of a prediction writes one that fits",
-        "mnist predict --dump-graph F writes one that fits"},
-    {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
-    {"scaled_image scales it", "leave out --raw to scale it"},
-};
-
 // Of an error: lower ranks go first, and end this process if it is theirs, too. Returns false if
 // they have.
 bool wait_for_turn() {
@@ -112,16 +93,6 @@ int64_t process_start(int pid) {
 
 std::string rank_prefix() {
   return distributed::launched_ranks() > 1 ? cat("rank ", launched_rank(), ": ") : "";
-}
-
-std::string with_flags(std::string hint) {
-  if (hint.find("--") != hint.npos) return hint;  // a program's own
-  for (const auto& [library, program] : kFlagWords) {
-    for (size_t at = hint.find(library); at != std::string::npos;
-         at = hint.find(library, at + program.size()))
-      hint.replace(at, library.size(), program);
-  }
-  return hint;
 }
 
 // No default: under -Werror=switch a new kind does not compile until it has a status.

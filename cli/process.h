@@ -36,9 +36,6 @@ std::string rank_prefix();
 int64_t process_start(int pid);
 
 int exit_code(Error::Kind kind);
-// A library's hint with the flags that set what it names: "DataOptions.classes = 12" is
-// "--classes 12".
-std::string with_flags(std::string hint);
 // Prints "error: .." for the exception being handled, with `stack` also the calls to an internal
 // one; returns the exit status. REQUIRES: called inside a catch block.
 int report_current_exception(std::string_view color = "auto", bool stack = false);

@@ -304,7 +304,7 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
     note(untrusted, condition.text, why_distrusted(condition, m));
   for (const Expectation& e : parse_expectations(view.expect)) {
     SINTER_CHECK(!e.eager || m.eager, usage, cat("usage: --expect: ", e.text, " needs two runs"),
-        "mnist compare");
+        "a program that compares has both: --mode both, or its command compare");
     const std::string undecided = why_undecided(e, m);
     note(untrusted, "--expect not decided: " + e.text, undecided);
     if (undecided.empty()) note(failed, e.text, why_failed(e, m));

@@ -223,7 +223,8 @@ class OpenedStep {
         picture_of_.try_emplace({v, writes[of.buffer]}, static_cast<int>(pictures_.size()));
     if (fresh) {
       const Tensor value_of = walk_.tensor(v);
-      pictures_.push_back(picture(value_of.to_vector<double>(), value_of.shape(), options_.image));
+      pictures_.push_back(
+          picture(value_of.to_vector<double>(), value_of.shape(), options_.picture));
     }
     return {{"name", name_of(v)}, {"type", cat(sinter::name_of(of.dtype), of.shape.str())},
         {"buffer", of.buffer}, {"begin", extent.begin}, {"end", extent.end},
@@ -399,7 +400,7 @@ Inspection::Inspection(
   for (const capture::Miss& miss : captured.fused.misses)
     json["misses"].push_back({{"rule", miss.rule}, {"what", miss.what}, {"why", miss.obstacle.why},
         {"remedy", miss.obstacle.remedy}, {"saves", miss.would_save}});
-  json["parameters"] = parameters_of(recorded, eager, options.image);
+  json["parameters"] = parameters_of(recorded, eager, options.picture);
   json["logits"] = logits_of(json["steps"][0]);
   json["labels"] = InspectJson::array();
   for (const Tensor& t : inputs) {

@@ -21,7 +21,7 @@ struct InspectOptions {
   capture::RuleSet rules{};  // of the capture
   int passes = 7;            // through the step; the time of an op is the median
   // [C, H, W] of a row of the step's inputs, which are drawn as such; empty: they are no images.
-  Shape image{};
+  Shape picture{};
 };
 
 class Inspection {

@@ -345,7 +345,7 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   comparison.step = fused->captured_step();
   const ImageShape image = flags.model.image();
   compare_run.inputs = {batch.images, batch.labels};
-  compare_run.image = {image.channels, image.height, image.width};
+  compare_run.picture = {image.channels, image.height, image.width};
   if (compare.comparison.blame) {
     for (int i = 0; i < 2; ++i) fused->step(batch);
     // A NaN is in all weights a step later: so the step that has the first one is looked at.

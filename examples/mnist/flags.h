@@ -3,8 +3,7 @@
 // flags.
 #pragma once
 
-#include "cli/app.h"
-#include "cli/step.h"
+#include "cli/commands.h"
 #include "data/batches.h"
 #include "data/dataset.h"
 #include "data/digits.h"
@@ -133,10 +132,12 @@ std::optional<double> preset_seconds(const std::string& name);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
 
-// The commands, a file each: what main() gives to App::add(). What one needs lives as long as the
-// program.
-using Setup = void(App& app, Command& command);
-Setup add_train, add_speedrun, add_eval, add_predict, add_compare, add_inspect, add_bench, add_diff,
-    add_calibrate, add_explain, add_data, add_doctor;
+// What one types here in place of other words.
+ProgramWords words();
+extern const char kGlossary[];  // glossary.cpp.in
+
+// The commands that others have not, see cli/commands.h.
+Setup add_train, add_speedrun, add_eval, add_predict, add_compare, add_inspect, add_bench, add_data,
+    add_doctor;
 
 }  // namespace sinter::mnist

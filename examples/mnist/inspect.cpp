@@ -32,7 +32,7 @@ int run_inspect(const CommonFlags& common, InspectFlags& inspect, Output& out) {
            batch.labels.numel(), flags.optimizer.optimizer),
           .command = common.command,
           .rules = capture::RuleSet(flags.mode.rules),
-          .image = {image.channels, image.height, image.width}});
+          .picture = {image.channels, image.height, image.width}});
   if (inspect.text) {
     out.result_text(opened.text());
   } else if (!common.json) {

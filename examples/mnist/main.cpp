@@ -7,7 +7,7 @@ int main(int argc, char** argv) {
   sinter::restart_with_short_spin(argv);
   App app("mnist",
       "mnist: train a small network to read handwritten digits, and look at what it does.",
-      SINTER_GIT_ID);
+      SINTER_GIT_ID, words());
   app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.",
       add_train);
   app.add("speedrun",
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   app.add("calibrate",
       "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
   app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
-      add_explain);
+      [](App&, Command& command) { add_explain(command, kGlossary); });
   app.add("data",
       "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
       "as four MNIST files.",

@@ -7,10 +7,10 @@
 
 #include <thread>
 
+#include "cli/ranks.h"
+#include "cli/run_folder.h"
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/model.h"
-#include "examples/mnist/ranks.h"
-#include "examples/mnist/run_folder.h"
 #include "measure/timer.h"
 #include "nn/checkpoint.h"
 #include "profiler/session.h"

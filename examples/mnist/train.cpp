@@ -87,9 +87,10 @@ void Loop::show_progress() {
       .epochs = run_.epochs,
       .done = double(at_.batch) / double(run_.per_epoch),
       .loss = state.loss_sum / double(state.loss_rows),
-      .images_per_second = done * double(run_.flags.optimizer.rows_of_step()) / seconds,
+      .rows_per_second = done * double(run_.flags.optimizer.rows_of_step()) / seconds,
       .data_wait = run_.trainer->wait_seconds() / seconds,
-      .eta_seconds = seconds / done * double(run_.steps - at_.step)});
+      .eta_seconds = seconds / done * double(run_.steps - at_.step),
+      .row = "img"});
 }
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.

@@ -33,9 +33,10 @@ TEST(ProgressLine, FitsTheWidth) {
       .epochs = 5,
       .done = 0.44,
       .loss = 0.1012,
-      .images_per_second = 1.1e6,
+      .rows_per_second = 1.1e6,
       .data_wait = 0.002,
-      .eta_seconds = 3};
+      .eta_seconds = 3,
+      .row = "img"};
   EXPECT_EQ(progress_line(view, true, 200),
       "epoch 2/5 [####----] 44 %  loss 0.101  1.1 M img/s  data-wait 0.2 %  ETA 3 s");
   EXPECT_EQ(progress_line(view, true, 20), "epoch 2/5 [####----]");

@@ -1,18 +1,16 @@
-// mnist explain WORD: what a word of the output means. The words are docs/GLOSSARY.md, which the
-// build puts into the program, the names of all ops, and those of kernels, of libraries too.
+// explain WORD: what a word of the output means. The words are a glossary that the program brings,
+// the names of all ops, and those of kernels, of libraries too.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "capture/pattern.h"
 #include "capture/rules.h"
+#include "cli/commands.h"
 #include "core/numbers.h"
-#include "examples/mnist/flags.h"
 #include "profiler/grid.h"
 #include "profiler/kernel_name.h"
 
-namespace sinter::mnist {
-
-extern const char kGlossary[];  // glossary.cpp.in
+namespace sinter::cli {
 
 namespace {
 
@@ -64,12 +62,12 @@ std::string prose(const std::string& text) {
   return profiler::wrapped(text, width == 0 ? 100 : std::min<size_t>(width, 100), 0) + "\n";
 }
 
-int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
-  const std::vector<GlossaryEntry> entries = read_glossary(kGlossary);
+int run_explain(const char* glossary, const std::vector<std::string>& inputs, Output& out) {
+  const std::vector<GlossaryEntry> entries = read_glossary(glossary);
   std::vector<std::string> known;
-  // "mnist explain rest of step" needs no quotes; the title "us, self CPU" is no list.
+  // "explain rest of step" needs no quotes; the title "us, self CPU" is no list.
   const std::string asked = join(inputs, " ");
-  std::string wanted = cli::lower_case(asked);
+  std::string wanted = lower_case(asked);
   std::erase(wanted, ',');
   // As it stands in a text, too: "kernels'", "layouts".
   std::vector<std::string> forms{wanted};
@@ -80,7 +78,7 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
   bool is_exact = false;
   for (const GlossaryEntry& entry : entries) {
     for (const std::string_view word : entry.words) {
-      known.push_back(cli::lower_case(word));
+      known.push_back(lower_case(word));
       if (word == asked || (!found && std::ranges::count(forms, known.back()) > 0)) found = &entry;
       is_exact = is_exact || word == asked;
     }
@@ -119,7 +117,7 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
     throw Error(Error::Kind::usage,
         cat("usage: explain: unknown word: ", escaped(wanted),
             nearest.empty() ? "" : "; nearest is " + nearest),
-        "mnist explain lists all words");
+        program_name() + " explain lists all words");
   }
   out.result_text(cat(join(found->words), "\n", prose(found->text)));
   out.json("sinter.explain/1", {{"words", found->words}, {"text", found->text}});
@@ -128,11 +126,11 @@ int run_explain(const std::vector<std::string>& inputs, cli::Output& out) {
 
 }  // namespace
 
-void add_explain(cli::App&, cli::Command& command) {
+void add_explain(Command& command, const char* glossary) {
   static std::vector<std::string> inputs;
   command.inputs = &inputs;
   command.inputs_name = "[WORD]";
-  command.run = [](cli::Output& out) { return run_explain(inputs, out); };
+  command.run = [glossary](Output& out) { return run_explain(glossary, inputs, out); };
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

@@ -1,7 +1,7 @@
-// The processes ("ranks") that train one model together, as `mpirun -np 4 mnist train` starts them:
-// what they must have in common, when they stop together, and what is said when one of them is
-// lost. Rank 0 prints, saves and owns the run folder. Without a launcher there is one, and nothing
-// here does anything.
+// The processes ("ranks") that train one model together, as `mpirun -np 4 PROGRAM train` starts
+// them: what they must have in common, when they stop together, and what is said when one of them
+// is lost. Rank 0 prints, saves and owns the run folder. Without a launcher there is one, and
+// nothing here does anything.
 //
 // Note [A lost rank]
 //   A rank that fails says why and ends all (fail()). One that hangs is named by whichever waits
@@ -22,7 +22,7 @@
 #include "cli/app.h"
 #include "core/communicator.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 
 class Ranks {
  public:
@@ -57,13 +57,13 @@ class Ranks {
   // The run that goes on when a rank was lost: its folder holds a checkpoint.
   void set_saved(const std::string& folder);
   // Of the exception being handled: says it and ends all ranks. REQUIRES: many().
-  [[noreturn]] void fail(const cli::CommonFlags& common);
+  [[noreturn]] void fail(const CommonFlags& common);
 
  private:
   struct Peer {
     std::string machine;
     int pid = 0;
-    int64_t start = 0;  // see cli::process_start()
+    int64_t start = 0;  // see process_start()
   };
   void watch();
   std::string how_to_resume() const;
@@ -84,4 +84,4 @@ class Ranks {
   std::thread watcher_;
 };
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

@@ -1,17 +1,17 @@
-// mnist diff A.json B.json: what changed between two profiles, ours or PyTorch's.
+// diff A.json B.json: what changed between two profiles, ours or PyTorch's.
 #include <nlohmann/json.hpp>
 
+#include "cli/commands.h"
 #include "data/bytes.h"
-#include "examples/mnist/flags.h"
 #include "profiler/join.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
 constexpr uint64_t kLargest = uint64_t{1} << 30;
 
 // The whole file, gzip unpacked.
-std::string read_text(const std::string& path) {
+std::string text_of_profile(const std::string& path) {
   ByteSource source(path);
   const std::vector<uint8_t> bytes = source.read_up_to(kLargest + 1);
   SINTER_CHECK(bytes.size() <= kLargest, data,
@@ -19,17 +19,17 @@ std::string read_text(const std::string& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-int run_diff(
-    const std::vector<std::string>& inputs, profiler::DiffOptions options, cli::Output& out) {
+int run_diff(const std::vector<std::string>& inputs, profiler::DiffOptions options, Output& out) {
   SINTER_CHECK(inputs.size() == 2, usage,
       cat("usage: diff takes two profiles, given ", inputs.size()),
-      "mnist diff A.json B.json, as --profile=json or PyTorch's profiler writes them");
+      cat(program_name(),
+          " diff A.json B.json, as --profile=json or PyTorch's profiler writes them"));
   const auto read = [](const std::string& file) {
-    return profiler::read_profile_or_trace(read_text(file), file);
+    return profiler::read_profile_or_trace(text_of_profile(file), file);
   };
   const profiler::Profile a = read(inputs[0]), b = read(inputs[1]);
   const std::string all = profiler::diff(a, b, options);
-  options.width = cli::table_width();
+  options.width = table_width();
   out.result_text(profiler::diff(a, b, options));
   if (!options.same_work && (a.workload.empty() || b.workload.empty()))
     out.note("diff", "--same-work gives factors, if you know that both did the same");
@@ -39,7 +39,7 @@ int run_diff(
 
 }  // namespace
 
-void add_diff(cli::App&, cli::Command& command) {
+void add_diff(App&, Command& command) {
   static std::vector<std::string> inputs;
   static profiler::DiffOptions options;
   command.inputs = &inputs;
@@ -48,7 +48,7 @@ void add_diff(cli::App&, cli::Command& command) {
   command.flags.toggle("same-work", options.same_work,
       "give factors although a trace of PyTorch does not say what it ran");
   command.flags.toggle("group-by-input-shape", options.by_shape, "a row per shape");
-  command.run = [](cli::Output& out) { return run_diff(inputs, options, out); };
+  command.run = [](Output& out) { return run_diff(inputs, options, out); };
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

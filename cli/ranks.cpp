@@ -1,4 +1,4 @@
-#include "examples/mnist/ranks.h"
+#include "cli/ranks.h"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -17,7 +17,7 @@
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
 using namespace std::chrono_literals;
@@ -44,7 +44,7 @@ Ranks::Ranks(double timeout_seconds) {
       "this mpirun is of another MPI: start it with that of the MPI named here");
   communicator_->set_timeout(timeout_seconds);
   scope_ = std::make_unique<CommunicatorScope>(communicator_.get());
-  const std::string own = cat(getpid(), " ", cli::process_start(getpid()), this_machine());
+  const std::string own = cat(getpid(), " ", process_start(getpid()), this_machine());
   for (const std::string& text : communicator_->gather(own)) {
     Peer& peer = peers_.emplace_back();
     ClassicStream<std::istringstream> fields(text);
@@ -108,7 +108,7 @@ std::string Ranks::of_first(const std::string& text) const {
 }
 
 bool Ranks::interrupted() {
-  if (!many()) return cli::interrupted();
+  if (!many()) return interrupted();
   if (stops_ || calls_++ < ask_at_) return stops_;
   constexpr double kSeconds = 0.1;
   const auto now = std::chrono::steady_clock::now();
@@ -116,13 +116,13 @@ bool Ranks::interrupted() {
                calls = double(calls_ - std::exchange(asked_at_, calls_));
   // By the clock of rank 0, as all are to ask after the same calls.
   const double next = first() ? std::clamp(calls * kSeconds / seconds, 1.0, 1000.0) : 0;
-  stops_ = communicator_->sum(cli::interrupted()) > 0;
+  stops_ = communicator_->sum(interrupted()) > 0;
   ask_at_ = calls_ + int64_t(communicator_->sum(next));
   return stops_;
 }
 
 void Ranks::stop() {
-  cli::interrupt();
+  interrupt();
   stops_ = true;
 }
 
@@ -135,9 +135,9 @@ std::string Ranks::how_to_resume() const {
   const std::lock_guard lock(mutex_);
   return saved_.empty() ? "nothing was saved yet: start it again"
                         : fmt::format(
-                              "mpirun -np {} mnist train --resume {} goes on from its "
-                              "newest checkpoint",
-                              size(), cli::as_word(saved_));
+                              "mpirun -np {} {} train --resume {} goes on from its newest "
+                              "checkpoint",
+                              size(), program_name(), as_word(saved_));
 }
 
 // The exception being handled; if it is that of waiting for a rank, with a hint.
@@ -150,12 +150,12 @@ void Ranks::say_how_to_resume() const {
   }
 }
 
-void Ranks::fail(const cli::CommonFlags& common) {
+void Ranks::fail(const CommonFlags& common) {
   int status = 0;
   try {
     say_how_to_resume();
   } catch (...) {
-    status = cli::report_current_exception(common.color, common.verbose);
+    status = report_current_exception(common.color, common.verbose);
   }
   for (int r = 0; r < size(); ++r) {
     if (r != rank() && is_here(r)) kill(peers_[r].pid, SIGUSR1);
@@ -165,8 +165,7 @@ void Ranks::fail(const cli::CommonFlags& common) {
 }
 
 void Ranks::watch() {
-  const auto is_gone = [this](
-                           int r) { return cli::process_start(peers_[r].pid) != peers_[r].start; };
+  const auto is_gone = [this](int r) { return process_start(peers_[r].pid) != peers_[r].start; };
   int lost = -1, lowest = size();
   while (lost < 0) {
     std::unique_lock lock(mutex_);
@@ -182,13 +181,12 @@ void Ranks::watch() {
     }
   }
   if (lowest == rank() && !g_told) {
-    cli::say(
-        fmt::format("error: {}train: rank {} is lost: its process {} has ended\n    hint: {}\n",
-            cli::rank_prefix(), lost, peers_[lost].pid, how_to_resume()));
+    say(fmt::format("error: {}train: rank {} is lost: its process {} has ended\n    hint: {}\n",
+        rank_prefix(), lost, peers_[lost].pid, how_to_resume()));
   }
   // The launcher ends this process, if it does that.
   std::this_thread::sleep_for(2s);
-  _exit(cli::exit_code(Error::Kind::state));
+  _exit(exit_code(Error::Kind::state));
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

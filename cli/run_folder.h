@@ -10,7 +10,7 @@
 
 #include "core/fields.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 
 class RunFolder {
  public:
@@ -67,4 +67,4 @@ class RunLog {
   int64_t events_ = 0;
 };
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

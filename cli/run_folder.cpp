@@ -1,4 +1,4 @@
-#include "examples/mnist/run_folder.h"
+#include "cli/run_folder.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 #include "core/classic.h"
 #include "core/json.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -157,7 +157,7 @@ std::string RunFolder::holds() const {
   for (const char* name : kFiles) {
     std::error_code missing;
     const uintmax_t size = fs::file_size(file(name), missing);
-    if (!missing) files.push_back(cat(name, " ", cli::bytes(int64_t(size))));
+    if (!missing) files.push_back(cat(name, " ", bytes(int64_t(size))));
   }
   return files.empty() ? "nothing" : join(files);
 }
@@ -211,4 +211,4 @@ void RunLog::add(const nlohmann::ordered_json& event) {
   ++events_;
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

@@ -1,13 +1,13 @@
-// mnist calibrate: measures what this machine can do, and keeps it for the profiler's tables.
+// calibrate: measures what this machine can do, and keeps it for the profiler's tables.
 #include <fmt/format.h>
 
+#include "cli/commands.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/mnist/flags.h"
 #include "measure/calibrate.h"
 #include "measure/threads.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 
 void add_calibrate(App& app, Command& command) {
   command.run = [&app](Output& out) {
@@ -20,7 +20,7 @@ void add_calibrate(App& app, Command& command) {
     out.result("on", r.key);
     out.result("GEMM", "f32 {:.0f} GFLOP/s   bf16 {:.0f}", r.f32_gflops, r.bf16_gflops);
     out.result("copy", "{:.1f} GB/s in cache ({}), {:.1f} beyond", r.cache_gbs,
-        cli::bytes(r.cache_bytes), r.dram_gbs);
+        bytes(r.cache_bytes), r.dram_gbs);
     out.result("host", "{:.2f} us per op{}", r.op_ns / 1e3,
         device == kCpu
             ? ""
@@ -43,4 +43,4 @@ void add_calibrate(App& app, Command& command) {
   };
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli
