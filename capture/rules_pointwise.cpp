@@ -179,6 +179,39 @@ Node with_end(const Node& product, ProductChainAttrs attrs, const Growing& end) 
   return node;
 }
 
+// A pointwise op reads what product i makes, but in a view that settle_shapes() had to leave: tells
+// it, and why.
+bool view_behind(Rewriter& r, int i) {
+  const Value& sums = r.graph.values[r.node(i).out[0]];
+  for (const int n : r.readers(r.node(i).out[0])) {
+    const Node& reader = r.node(n);
+    if (!chainable(r, reader) || reader.reads(r.node(i).out[0])) continue;
+    const auto described = [&](int in) { return r.graph.meta(in).describe(); };
+    const Shape& shape = r.graph.values[reader.out[0]].shape;
+    int view = -1, repeated = -1;
+    for (const int in : reader.in) {
+      const Value& v = r.graph.values[in];
+      if (v.buffer == sums.buffer) view = in;
+      if (v.shape.numel() != shape.numel() && v.shape.numel() > 1) repeated = in;
+    }
+    if (view < 0) continue;
+    const Value& v = r.graph.values[view];
+    const bool all = v.shape.numel() == sums.shape.numel(), whole = all && v.contiguous();
+    if (whole && repeated < 0) continue;
+    const std::string what =
+        cat("what ", r.node(i).text(), " gives, ", described(r.node(i).out[0]), ", ");
+    Obstacle why{cat(reader.text(), " reads ", what, all ? "in another order, as " : "in part, as ",
+                     described(view)),
+        cat("let ", reader.text(), " read %", r.node(i).out[0], ", and view what it gives")};
+    if (whole)
+      why = {cat(reader.text(), " reads ", what, "as ", described(view), ", over which ",
+                 described(repeated), " is repeated by dims that the product has not"),
+          cat("give copy(broadcast_to(%", repeated, ", ", shape.str(), "))")};
+    return r.miss("product_chain", {i, n}, std::move(why));
+  }
+  return false;
+}
+
 bool end_product(Rewriter& r, int i, profiler::StaticName label) {
   const std::optional<ProductChainAttrs> product = product_of(r, r.node(i));
   if (!product) return false;
@@ -204,7 +237,7 @@ bool end_product(Rewriter& r, int i, profiler::StaticName label) {
       found = {longer, std::move(node), std::move(obstacle)};
     return joins;
   });
-  if (!found.node.op) return false;
+  if (!found.node.op) return label == kProductChainOp.name && view_behind(r, i);
   if (found.obstacle) return r.miss(label.c_str(), found.members, std::move(found.obstacle));
   if (found.node.text() == label.view())
     return r.fuse(label.c_str(), found.members, std::move(found.node));

@@ -21,7 +21,7 @@ namespace sinter::capture {
 //   where none did, another op of single elements. Then no rule need know of views: the groups are
 //   those of a step of two dims. Other operands come along where the new shape repeats them alike:
 //   whole, a number, and rows or columns of what is whole in both shapes. Where one cannot, or only
-//   a part of the product is read, the op stays as it was, and the rule of product_chain says so.
+//   a part of the product is read, the op stays as it was, and the rule of product_chain tells it.
 //   Rows of another length are left alone in four dims: those are images, whose own products take
 //   them as they are.
 

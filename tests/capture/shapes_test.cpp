@@ -151,5 +151,27 @@ void check_operands(Device device) {
 TEST(Shapes, OperandsOfAnyRankJoinAProduct) { check_operands(kCpu); }
 TEST(ShapesSimt, OperandsOfAnyRankJoinAProduct) { check_operands(kSimt); }
 
+// What really forbids an end is named, and the step is right without it.
+void expect_miss(const Function& f, const Tensors& in, const char* ops, const char* why) {
+  Tensors found;
+  const Rewriter r = rewritten(f, in, &found);
+  EXPECT_EQ(ops_of(r.graph), ops);
+  ASSERT_EQ(r.misses.size(), 1u);
+  EXPECT_EQ(r.misses[0].obstacle.why, why);
+  EXPECT_TRUE(test::close(found[0], f(in), {.of_largest = 4 * 9 * 0x1p-23}));
+}
+TEST(Shapes, AViewThatForbidsAnEndIsNamed) {
+  const Tensor x = sample({2, 3, 9}, 1, kCpu), w = sample({11, 9}, 2, kCpu);
+  expect_miss([](const Tensors& t) { return add(linear(t[0], t[1]), t[2]); },
+      {x, w, sample({3, 11}, 3, kCpu)}, "linear add",
+      "add reads what linear gives, f32[6, 11] cpu, as f32[2, 3, 11] cpu, over which f32[3, 11] "
+      "cpu is repeated by dims that the product has not");
+  expect_miss([](const Tensors& t) { return relu(slice(linear(t[0], t[1]), 0, 1, 2)); }, {x, w},
+      "linear relu", "relu reads what linear gives, f32[6, 11] cpu, in part, as f32[1, 3, 11] cpu");
+  expect_miss([](const Tensors& t) { return relu(transpose(linear(t[0], t[1]), 0, 2)); }, {x, w},
+      "linear relu",
+      "relu reads what linear gives, f32[6, 11] cpu, in another order, as f32[11, 3, 2] cpu");
+}
+
 }  // namespace
 }  // namespace sinter::capture
