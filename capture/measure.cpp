@@ -138,7 +138,7 @@ std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& or
   return nodes;
 }
 
-// "merge_linear + glu x2"
+// "linear + glu x2"
 std::string names_of(const std::vector<const Node*>& nodes) {
   std::string out;
   for (size_t i = 0; i < nodes.size(); ++i) {

@@ -19,7 +19,7 @@ struct Group {
   int launches_saved = 0;
   int64_t bytes_saved = 0;
   std::vector<int> origin;
-  // Of "fused" and of what runs without the group, "merge_linear + glu", if it was measured; and of
+  // Of "fused" and of what runs without the group, "linear + glu", if it was measured; and of
   // whole steps "with it" and "without it", which have the last word.
   Choice choice = {}, in_step = {};
   bool kept_unfused() const { return (in_step.made ? in_step : choice).chosen == 1; }

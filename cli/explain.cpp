@@ -48,7 +48,7 @@ std::optional<Label> find_name(std::string_view name) {
   return std::nullopt;
 }
 std::string text_of(const Label& named) {
-  std::string text = cat(named.formula.text, ". ", named.formula.place(), " says how.");
+  std::string text = cat(named.formula.text, ". ", named.op->formula.place(), " says how.");
   const auto is_it = [&](const capture::Rule& rule) { return rule.name() == named.text(); };
   if (std::ranges::none_of(capture::rules(), is_it)) return "An op: " + text;
   const std::string ops = capture::stands_for(named);

@@ -13,6 +13,7 @@
 #include "core/parallel.h"
 #include "measure/step_walk.h"
 #include "measure/timer.h"
+#include "ops/fused/fused.h"
 #include "ops/optim/update.h"
 #include "profiler/exports.h"
 #include "profiler/stats.h"
@@ -198,6 +199,7 @@ class OpenedStep {
       out.push_back(operand(v, writes));
     }
     const Cost cost = graph_.cost(node);
+    const Label* const label = find_label(node.text());
     const int now = static_cast<int>(n);
     int64_t live = 0, freed = 0;
     for (size_t b = 0; b < plan.offset.size(); ++b) {
@@ -208,7 +210,7 @@ class OpenedStep {
     }
     return {{"op", node.text()}, {"role", profiler::name_of(node.role)},
         {"rule", node.rule ? node.rule : ""}, {"part", part_of(recorded_, node)},
-        {"module", node.module}, {"formula", node.op->formula.text},
+        {"module", node.module}, {"formula", label ? label->formula.text : node.op->formula.text},
         {"place", node.op->formula.place()}, {"attrs", node.attrs.str()}, {"flops", cost.flops},
         {"read", cost.bytes_read}, {"written", cost.bytes_written}, {"ns", ns},
         {"kernels", std::move(kernels)}, {"live", live}, {"freed", freed}, {"origin", node.origin},

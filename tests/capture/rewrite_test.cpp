@@ -30,7 +30,7 @@ Replayed replay(const Function& function, const Tensors& in, capture::StepOption
   for (const auto& miss : step.captured()->fused.misses)
     r.misses += cat(miss.rule, ": ", miss.obstacle.why, "\n");
   for (const auto& node : step.captured()->fused.graph.nodes)
-    r.ops += cat(r.ops.empty() ? "" : " ", node.op->text());
+    r.ops += cat(r.ops.empty() ? "" : " ", node.text());
   return r;
 }
 
@@ -158,7 +158,7 @@ TEST(Rewrite, ABf16ProductBesideABiasGradientStaysItsType) {
       {"weight_bias_grad: matmul gives bf16[4, 3] cpu, weight_bias_grad makes f32[4, 3] cpu"});
 }
 
-TEST(Rewrite, AWideProductBeforeAnActivationBackwardStaysItsType) {
+TEST(Rewrite, AWideProductBeforeAnActivationBackwardKeepsItsType) {
   const Tensor dy = cast(sample_tensor({6, 4}, 1), DType::bf16),
                w = cast(sample_tensor({4, 3}, 2), DType::bf16);
   const Tensor pre = f32_sample({6, 3}, 3).set_requires_grad(true);

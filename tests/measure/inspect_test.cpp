@@ -51,9 +51,10 @@ void expect_of_graph(
     const capture::Node& node = graph.nodes[n];
     const Cost cost = graph.cost(node);
     sum += cost;
-    SCOPED_TRACE(node.op->text());
-    EXPECT_EQ(op["op"], std::string(node.op->text()));
-    EXPECT_EQ(op["formula"], node.op->formula.text);
+    SCOPED_TRACE(node.text());
+    EXPECT_EQ(op["op"], std::string(node.text()));
+    const Label* const label = find_label(node.text());
+    EXPECT_EQ(op["formula"], (label ? *label : label_of(*node.op)).formula.text);
     EXPECT_EQ(op["place"], node.op->formula.place());
     EXPECT_EQ(op["flops"], cost.flops);
     EXPECT_EQ(op["read"], cost.bytes_read);
