@@ -21,9 +21,8 @@ std::string name_of(const Leaf& leaf) {
 // is read, only the layout and the place in its storage count, since it is an input of the graph;
 // unless the graph has its memory built in.
 Leaf gradient_in_replay(const Graph& graph, Leaf leaf, const Leaf& other) {
-  const bool present = leaf.before.defined(), any = present != other.before.defined();
-  leaf.need = any ? Leaf::Need::any : present ? Leaf::Need::present : Leaf::Need::absent;
-  if (any && !present) {  // only a recording that found a gradient tells whether the step clears it
+  leaf.any = leaf.before.defined() != other.before.defined();
+  if (!leaf.before.defined()) {  // only one that found a gradient tells whether the step clears it
     leaf.before = other.before;
     leaf.after = other.after;
   }
@@ -99,6 +98,9 @@ Tensor without_memory(const Tensor& t) {
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
 }
+bool same_place(const Tensor& a, const Tensor& b) {
+  return same_layout(a, b) && a.offset() == b.offset();
+}
 
 const Leaf* find_leaf(const std::vector<Leaf>& leaves, const Leaf& wanted) {
   for (const Leaf& leaf : leaves) {
@@ -122,12 +124,10 @@ bool Recorded::flags_fit() const {
 bool began_alike(const Recorded& a, const Recorded& b) {
   return std::ranges::all_of(a.leaves, [&](const Leaf& leaf) {
     const Leaf* other = find_leaf(b.leaves, leaf);
-    if (!other) return true;
-    const Tensor &x = leaf.before, &y = other->before;
+    const Tensor x = leaf.before, y = other ? other->before : x;
     if (x.defined() != y.defined() || has_memory(x) != has_memory(y)) return false;
-    if (!has_memory(x)) return true;
-    const bool pinned = leaf.read && is_external(a.recorded, x);
-    return same_layout(x, y) && x.offset() == y.offset() && (!pinned || x.storage() == y.storage());
+    const bool stays = !is_external(a.recorded, x) || x.storage() == y.storage();
+    return !has_memory(x) || (same_place(x, y) && stays);
   });
 }
 
@@ -156,24 +156,20 @@ bool is_external(const Graph& graph, const Tensor& t) {
 }
 
 void check_elements(const Graph& graph, const std::vector<Leaf>& leaves) {
-  const auto check = [&](int value, const std::string& who) {
-    if (value < 0) return;
-    const Buffer& buffer = graph.buffer_of(value);
-    if (buffer.kind != Buffer::Kind::external || buffer.storage->has_bytes()) return;
-    const auto holds = [&](const Leaf& leaf) {
-      return leaf.before.defined() && leaf.before.storage() == buffer.storage;
-    };
-    SINTER_CHECK(std::ranges::any_of(leaves, holds), state,
-        cat("capture: ", who, " ", graph.meta(value).describe(),
-            ", a meta tensor, which has no elements: the function has made it at a call that was "
-            "only traced (2, 10, 100, ..), and has kept it"),
-        "make what lasts from call to call before the step, or at its first call, and let ops "
-        "change it in place");
-  };
   for (const Node& node : graph.nodes) {
-    for (const int in : node.in) check(in, cat(node.op->text(), " is given"));
+    for (const int in : node.in) {
+      if (in < 0 || graph.buffer_of(in).kind != Buffer::Kind::external) continue;
+      const auto& storage = graph.buffer_of(in).storage;
+      const bool began = std::ranges::any_of(leaves,
+          [&](const Leaf& l) { return l.before.defined() && l.before.storage() == storage; });
+      SINTER_CHECK(storage->has_bytes() || began, state,
+          cat("capture: ", node.op->text(), " is given ", graph.meta(in).describe(),
+              ", a meta tensor, which has no elements: the function has made it at a call that was "
+              "only traced (2, 10, 100, ..), and has kept it"),
+          "make what lasts from call to call before the step, or at its first call, and let ops "
+          "change it in place");
+    }
   }
-  for (const int out : graph.outputs) check(out, "a result of the step is");
 }
 
 WrittenMemory::WrittenMemory(const Graph& graph) {
@@ -220,7 +216,6 @@ std::unique_ptr<Captured> make_captured(const Recorded* same, Recorded recorded,
   auto captured = std::make_unique<Captured>(Captured{std::move(recorded)});
   Captured& c = *captured;
   keep_gradients(c, same);
-  check_elements(c.recorded, {});
   own_constants(c);
 
   // The emulator's times mean nothing: there fewer launches always win.

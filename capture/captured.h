@@ -19,7 +19,6 @@ struct StepOptions;
 // Parameter number `parameter`, input number `input`, or a tensor of the closure.
 struct Leaf {
   enum class After : uint8_t { kept, cleared, set };
-  enum class Need : uint8_t { any, absent, present };
   int parameter = -1, input = -1;
   Tensor tensor;  // as it was recorded
   Tensor before;  // its .grad when the recorded call began
@@ -29,10 +28,10 @@ struct Leaf {
   bool own = false;  // the recorded call made the tensor: the next one makes another
   After after = After::kept;
   int value = -1, grad = -1;  // of the graph, if it is set
-  // Of a captured key: what .grad must be before a replay; if it is read, laid out and placed in
-  // its storage as `before` and, if that has memory, there; what it is then, if it is set, without
-  // memory if the rule `taken_by` took it.
-  Need need = Need::any;
+  // Of a captured key: before a replay .grad is there or not as `before` is, but for `any`; if it
+  // is read, laid out and placed in its storage as that and, if that has memory, there.
+  bool any = false;
+  // What it is then, if it is set, without memory if the rule `taken_by` took it.
   Tensor given = {};
   const char* taken_by = nullptr;
 };
@@ -55,6 +54,7 @@ Tensor gradient_of(const Tensor& t);
 bool has_memory(const Tensor& gradient);
 Tensor without_memory(const Tensor& t);
 bool same_layout(const Tensor& a, const Tensor& b);
+bool same_place(const Tensor& a, const Tensor& b);  // and the offset in their storages
 
 // The leaf of `leaves` that stands for the same tensor, or nullptr.
 const Leaf* find_leaf(const std::vector<Leaf>& leaves, const Leaf& wanted);

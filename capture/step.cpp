@@ -183,11 +183,10 @@ const Tensor& Step::tensor_of(const Leaf& leaf, const Tensors& inputs) const {
 
 bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const {
   return std::ranges::all_of(captured.leaves, [&](const Leaf& g) {
-    if (g.need == Leaf::Need::any) return true;
+    if (g.any) return true;
     const Tensor now = gradient_of(tensor_of(g, inputs));
-    if (g.need == Leaf::Need::absent) return !now.defined();
-    if (!g.read) return now.defined();
-    return has_memory(now) && same_layout(now, g.before) && now.offset() == g.before.offset() &&
+    if (!g.read) return now.defined() == g.before.defined();
+    return has_memory(now) && same_place(now, g.before) &&
            (!has_memory(g.before) || now.storage() == g.before.storage());
   });
 }
@@ -259,9 +258,9 @@ void Step::evict(const Tensors& inputs, const Key& key) {
   forget(**std::ranges::min_element(entries_, {}, used));
 }
 
-Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key) {
+Step::Entry& Step::add_entry(const Tensors& inputs, const Key& key, Recorded first) {
   if (entries_.size() >= options_.cache_size) evict(inputs, key);
-  auto entry = std::make_unique<Entry>(Entry{.key = key});
+  auto entry = std::make_unique<Entry>(Entry{.key = key, .first = std::move(first)});
   for (const Tensor& t : inputs)
     entry->inputs.push_back({without_memory(t), t.requires_grad(), t.storage()->uid(), t.raw()});
   entries_.push_back(std::move(entry));
@@ -303,10 +302,7 @@ const Tensors& Step::operator()(const Tensors& inputs) {
     }
     replay(*entry->captured, inputs);
   } else {
-    Recorded first = record(inputs, How::run);
-    ++stats_.recordings;
-    entry = &add_entry(inputs, key);
-    entry->first = std::move(first);
+    entry = &add_entry(inputs, key, record(inputs, How::run));
   }
   entry->used = ++clock_;
   ++entry->calls;
@@ -351,13 +347,10 @@ void Step::replay(Captured& c, const Tensors& inputs) {
 // entry of its own, and that of call 1 waits for a call that begins as it did.
 Step::Entry& Step::capture(Entry& first, const Tensors& inputs, const Key& key) {
   Recorded now = record(inputs, How::trace, first.first->leaves);
-  ++stats_.recordings;
   std::string differs = difference(*first.first, now);
   const bool same = differs.empty();
-  if (!same && !began_alike(*first.first, now)) {
+  if (!same && !began_alike(*first.first, now))
     differs = difference(*first.first, record(inputs, How::trace_as_it_was, first.first->leaves));
-    ++stats_.recordings;
-  }
   if (!differs.empty()) {
     first.first = std::move(now);
     throw Error(Error::Kind::state,
@@ -369,13 +362,12 @@ Step::Entry& Step::capture(Entry& first, const Tensors& inputs, const Key& key) 
   const Tensors adopted = adopted_inputs(first, inputs);
   auto captured =
       make_captured(same ? &*first.first : nullptr, std::move(now), options_, choices_, adopted);
-  Entry& entry = same ? first : add_entry(inputs, key);
+  Entry& entry = same ? first : add_entry(inputs, key, {});
   entry.captured = std::move(captured);
   entry.first.reset();
   entry.adopted = !adopted.empty();
   const int64_t every = options_.recheck_every.value_or(10);
-  for (entry.recheck_at = every; every > 0 && entry.recheck_at <= entry.calls + 1;)
-    entry.recheck_at += every;
+  entry.recheck_at = every > 0 ? (entry.calls + 1) / every * every + every : 0;
   ++stats_.captures;
   stats_.capture_ms +=
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

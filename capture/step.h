@@ -129,9 +129,8 @@ struct StepOptions {
 };
 
 struct StepStats {
-  int64_t calls = 0;
-  int64_t recordings = 0;  // calls that ran, and traces before a capture: two of most keys
-  int64_t captures = 0, replays = 0, evictions = 0;
+  // recordings: calls that ran and were recorded, call 1 of a key; a trace is part of a capture.
+  int64_t calls = 0, recordings = 0, captures = 0, replays = 0, evictions = 0;
   int64_t eager = 0;     // calls inside another recording or under AnomalyMode
   int64_t rechecks = 0;  // Note [Recorded once more]
   // Why calls were not replayed, in words, the last 16: guard misses and, once, that the keys keep
@@ -183,7 +182,7 @@ class Step {
       const Entry& entry, const Tensors& inputs, const Key& key, bool anywhere = false) const;
   Tensors adopted_inputs(const Entry& entry, const Tensors& inputs) const;
   Entry* find(const Tensors& inputs, const Key& key);
-  Entry& add_entry(const Tensors& inputs, const Key& key);
+  Entry& add_entry(const Tensors& inputs, const Key& key, Recorded first);
   void forget(const Entry& entry);
   void forget_all();
   void replay(Captured& captured, const Tensors& inputs);

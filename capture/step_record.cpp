@@ -1,5 +1,6 @@
 // Step::record: one call of the function, watched.
 #include <algorithm>
+#include <ranges>
 
 #include "autograd/tape.h"
 #include "capture/step.h"
@@ -38,9 +39,8 @@ class KeptAutograd {
  public:
   KeptAutograd() = default;
   ~KeptAutograd() {
-    for (auto& [t, meta] : kept_) {
+    for (auto& [t, meta] : kept_ | std::views::reverse)  // one that was kept twice is as at first
       if (t.has_autograd()) t.autograd() = std::move(meta);
-    }
   }
   KeptAutograd(const KeptAutograd&) = delete;
   KeptAutograd& operator=(const KeptAutograd&) = delete;
@@ -78,9 +78,9 @@ Recorded Step::record(const Tensors& inputs, How how, const std::vector<Leaf>& k
     if (leaf.parameter < 0 && leaf.input < 0 && !leaf.own) follow(leaf.tensor, -1, -1);
   }
   KeptAutograd kept;
-  for (size_t i = 0; !launches && i < inputs.size(); ++i) kept.keep(inputs[i]);
-  for (size_t l = 0; !launches && l < r.leaves.size(); ++l) {
-    if (r.leaves[l].input < 0) kept.keep(r.leaves[l].tensor);
+  if (!launches) {
+    for (const Tensor& t : inputs) kept.keep(t);
+    for (const Leaf& leaf : r.leaves) kept.keep(leaf.tensor);
   }
   for (Leaf& leaf : r.leaves) {
     const Leaf* then = how == How::trace_as_it_was ? find_leaf(known, leaf) : nullptr;
@@ -133,6 +133,7 @@ Recorded Step::record(const Tensors& inputs, How how, const std::vector<Leaf>& k
     if (leaf.read && !is_external(r.recorded, leaf.before)) bound.push_back(leaf.before);
   }
   WrittenMemory(r.recorded).check_apart(bound, inputs.size(), r.leaves);
+  ++stats_.recordings;
   for (Tensor& t : results) {  // as those of a replay
     if (t.requires_grad()) t = off_tape(t);
   }

@@ -30,8 +30,8 @@ int main() {
       cast(sample_tensor({128, 784}, 1, 0, 1), DType::f32), sample_labels(128, 10, 2)};
   for (int i = 0; i < 5; ++i) step(batch);
   const capture::StepStats& stats = step.stats();
-  std::printf("calls %ld: %ld ran, %ld replayed\n\n", long(stats.calls),
-      long(stats.calls - stats.replays), long(stats.replays));
+  std::printf("calls %ld: %ld recorded, %ld replayed\n\n", long(stats.calls),
+      long(stats.recordings), long(stats.replays));
 
   // 2. What was recorded, and what it became. A line is a launch; an optimizer update has no
   // result, it changes its parameter in place.

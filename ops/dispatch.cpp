@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <optional>
 
 #include "core/context.h"
@@ -42,21 +41,6 @@ bool check_inputs(const OpDef& op, Operands in) {
   }
   SINTER_CHECK(first, shape, cat(name, ": every input is undefined"));
   return meta;
-}
-
-// An op that would change elements by those of a meta tensor, which has none, is not left undone
-// unseen.
-void check_written(const OpDef& op, Operands in) {
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (!op.writes_input(i, in.size()) || !in[i].defined() || in[i].is_meta()) continue;
-    const auto meta = std::ranges::find_if(in, &Tensor::is_meta);
-    throw Error(Error::Kind::state,
-        cat(op.text(), ": input ", meta - in.begin(), ", ", meta->describe(),
-            ", is a meta tensor, which has no elements, and ", in[i].describe(), " (input ", i,
-            ") would be changed by them"),
-        "a captured step runs its function on meta tensors at calls 2, 10, 100, ..: what lasts "
-        "from call to call is to be made before the step, or at its first call");
-  }
 }
 
 // Describes the call to the open scope and runs its kernel.
@@ -107,14 +91,18 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
       for (Tensor& t : out) t.allocate(meta);
     }
     if (op.in_place()) {
-      if (meta && context.launches) check_written(op, in);
       for (const Recorder* recorder : context.recorders) recorder->check_in_place(op, in);
     }
     const Call call{op, in, out, attrs, role};
     if (!meta) launch_in(*scope, call);
     for (size_t i = 0; op.in_place() && i < in.size(); ++i) {
-      if (op.writes_input(i, in.size()) && in[i].defined())
-        in[i].storage()->bump_version(op.name.c_str());
+      if (!op.writes_input(i, in.size()) || !in[i].defined()) continue;
+      SINTER_CHECK(!meta || !context.launches || in[i].is_meta(), state,
+          cat(op.text(), ": ", in[i].describe(), " (input ", i,
+              ") would be changed by a meta tensor, which has no elements"),
+          "a captured step runs its function on meta tensors at calls 2, 10, 100, ..: what lasts "
+          "from call to call is to be made before the step, or at its first call");
+      in[i].storage()->bump_version(op.name.c_str());
     }
     for (Recorder* recorder : context.recorders) recorder->record(call);
     return out;

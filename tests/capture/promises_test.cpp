@@ -56,7 +56,7 @@ TEST(Promises, Call1RunsCall2IsTracedAndReplayed) {
       EXPECT_EQ(numbers(y), Numbers(3, -2.0 * call)) << "call " << call;
       EXPECT_EQ(ran, call == 1 ? 1 : call < 10 ? 2 : 3) << "call " << call;
       EXPECT_EQ(step.stats().replays, call - 1);
-      EXPECT_EQ(step.stats().recordings, call == 1 ? 1 : 2);
+      EXPECT_EQ(step.stats().recordings, 1);
       if (device == kSimt) {
         EXPECT_EQ(log.launches().size(), call == 1 ? 2u : 1u) << "call " << call;
       }
@@ -171,7 +171,8 @@ TEST(Promises, StateThatTheFunctionMakesAtCall2IsToldByName) {
     });
     expect_refused(facts, [&] { writes({}); });
     Step gives([&](const Tensors&) { return Tensors{state}; });
-    expect_refused({"a result of the step is f64[3] cpu", "meta tensor"}, [&] { gives({}); });
+    for (int i = 0; i < 3; ++i)
+      expect_refused({"meta tensor", "calls 2, 10"}, [&] { gives({})[0].to_vector<double>(); });
     EXPECT_EQ(numbers(total), Numbers(3, 0.0));
   }
 }
