@@ -28,10 +28,16 @@ struct Owners {
   Stream* released_by = nullptr;
 };
 
-// Memory of the card. A block serves its own stream again at once, and another thread's once the
-// streams that used it have been waited for. While either thread captures a step that may not be,
-// and the block is left alone. So a capture asks for what its rehearsal was given: no other thread
-// can have taken that meanwhile.
+// Memory of the card. May a thread whose stream is T take a block that was released? The block's
+// streams are those of who allocated and of who released it.
+//
+//   the block's        that capture          then
+//   T alone, or none   whatever              reuse: the stream's order is enough
+//   another            none of them, nor T   wait for the others, then reuse
+//   another            one of them, or T     refuse: waiting would invalidate the capture
+//
+// So a capture may be refused what its rehearsal was given. It is given that once more, by size: it
+// was kept meanwhile, and no other thread has it.
 class CudaAllocator final : public Allocator {
  public:
   CudaAllocator() : Allocator("cuda", true) {}
@@ -82,15 +88,14 @@ class CudaAllocator final : public Allocator {
   }
 
   bool may_reuse(void* block) override {
-    const ThreadState& thread = thread_state();
+    Stream* const mine = thread_state().main;
     const std::lock_guard lock(waits_for_streams());
     const Owners owners = owners_[block];
     std::set<Stream*> others{owners.allocated_by, owners.released_by};
     others.erase(nullptr);
-    others.erase(thread.main);
-    const auto captures = [](const Stream* other) { return other->captures; };
-    if (!others.empty() && (thread.main->captures || std::ranges::any_of(others, captures)))
-      return false;
+    others.erase(mine);
+    if (others.empty()) return true;
+    if (mine->captures || std::ranges::any_of(others, &Stream::captures)) return false;
     for (const Stream* other : others)
       api().cudaStreamSynchronize(other->handle);  // what failed there is that thread's to hear
     return true;

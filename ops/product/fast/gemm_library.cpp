@@ -74,25 +74,41 @@ struct GemmKey {
   }
 };
 
+// Which of a cuDNN graph's products is not the graph's: another product of the same A before it,
+// whose result the steps read. By an algorithm of cuBLASLt's.
+const ProductSteps* pair_of(const GemmEpilogue& epilogue) {
+  return epilogue.steps && epilogue.steps->operand_b ? epilogue.steps : nullptr;
+}
+// What that one reads and writes. Where its result has no memory it is given scratch memory of the
+// stream's, of no size that another kernel asks for.
+ProductMemory first_of(const ProductSteps& pair, const ProductMemory& p) {
+  const Tensor& between = pair.operands[0];
+  Storage& storage = *between.storage();
+  if (!storage.data())
+    storage.rebind(scratch(cuda::device(), std::bit_ceil(storage.bytes()) + 256).memory);
+  return {p.a, pair.operand_b->raw(), nullptr, between.raw(), nullptr};
+}
+
 struct Plan {
   cuda::LtMatmul matmul;
   cuda::LtLayout a, b, c;
   cublasLtMatmulDescAttributes_t aux_attribute = CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER;
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   CudnnProduct graph;  // made when it first runs
-  Choice choice;       // among the own kernel, those, and the graph
+  Choice choice;       // candidates: the own kernel, the algorithms, perhaps the graph
 
-  void run(const Gemm& gemm, const ProductMemory& p, const cublasLtMatmulAlgo_t& algorithm) const;
+  // Candidate i behind the own kernel: an algorithm, behind which a pair has its graph, or a graph.
+  void run(size_t i, const Gemm& gemm, const ProductMemory& p, const GemmEpilogue& epilogue) {
+    const ProductSteps* const pair = pair_of(epilogue);
+    if (i < algorithms.size()) multiply(i, gemm, pair ? first_of(*pair, p) : p);
+    if (i < algorithms.size() && !pair) return;
+    if (!graph) graph = make_cudnn_product(gemm, p.bias != nullptr, epilogue);
+    graph(p, epilogue);
+  }
+
+ private:
+  void multiply(size_t algorithm, const Gemm& gemm, const ProductMemory& p) const;
 };
-
-// Of a result between two products: where it has none, scratch memory of the stream's, of no size
-// that another kernel asks for.
-void* memory_of(const Tensor& between) {
-  Storage& storage = *between.storage();
-  if (!storage.data())
-    storage.rebind(scratch(cuda::device(), std::bit_ceil(storage.bytes()) + 256).memory);
-  return between.raw();
-}
 
 class Plans {
  public:
@@ -103,61 +119,59 @@ class Plans {
     return plans;
   }
 
+  // Finds the product's plan, or makes it, and lets the plan's choice run: one story for a call, a
+  // rehearsal and a capture, which differ in what the functions below say.
   bool run(const Gemm& gemm, const ProductMemory& p, const GemmEpilogue& epilogue,
       const std::function<void()>& own) {
     const std::lock_guard lock(cuda::CublasLtHandle::get().mutex);
-    GemmKey key{gemm, epilogue.kind, p.bias != nullptr, allow_tf32(), alignment_of(p.a),
-        alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c), alignment_of(p.aux), ""};
-    key.graph = cudnn_graph(gemm, p, epilogue);
+    const GemmKey key{gemm, epilogue.kind, p.bias != nullptr, allow_tf32(), alignment_of(p.a),
+        alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c), alignment_of(p.aux),
+        cudnn_graph(gemm, p, epilogue)};
     if (epilogue.kind == GemmEpilogue::other && key.graph.empty()) return false;
     Plan* plan = plans_.find(key);
-    if (key.fused() && choice_rule() == ChoiceRule::model && !(plan && plan->choice.measured)) {
-      if (cuda::rehearsing())
-        set_choice_text(
-            "own kernel, by the cost model: one launch, as cuBLASLt's would be at best");
-      return false;
-    }
-    SINTER_CHECK(!cuda::capturing() || (plan && plan->choice.made), state,
-        "cuda: a matrix product without a plan inside a captured step");
-    // A product before this one, by an algorithm; this one is a graph then.
-    const ProductSteps* const pair =
-        epilogue.steps && epilogue.steps->operand_b ? epilogue.steps : nullptr;
-    // What a step has rehearsed it is about to capture; the kernels of a cuDNN graph may stand in
-    // a captured step.
-    const auto may_go = [](const Plan& other) { return !cuda::rehearsing() && !other.graph; };
-    if (!plan) plan = plans_.add(key, make(key, p, pair), may_go);
+    if (key.fused() && is_own_by_model(plan)) return false;
+    check_capture(plan);
+    if (!plan) plan = add(key, p, pair_of(epilogue));
     const auto question = [&] { return key.question(); };
-    const auto make_it = [&](size_t i) {
-      if (i == 0) return own();
-      if (pair) {
-        plan->run(gemm,
-            {p.a, pair->operand_b->raw(), nullptr, memory_of(pair->operands[0]), nullptr},
-            plan->algorithms[i - 1]);
-      } else if (i <= plan->algorithms.size()) {
-        return plan->run(gemm, p, plan->algorithms[i - 1]);
-      }
-      if (!plan->graph) plan->graph = make_cudnn_product(gemm, key.has_bias, epilogue);
-      plan->graph(p, epilogue);
-    };
+    const auto make_it = [&](size_t i) { i == 0 ? own() : plan->run(i - 1, gemm, p, epilogue); };
     return run_chosen(plan->choice, "cublaslt_gemm", std::cref(question), std::cref(make_it));
   }
 
  private:
+  // With an epilogue, where nothing was measured: by the model the library's is no better. A
+  // rehearsal writes that down.
+  static bool is_own_by_model(const Plan* plan) {
+    if (choice_rule() != ChoiceRule::model || (plan && plan->choice.measured)) return false;
+    if (cuda::rehearsing())
+      set_choice_text("own kernel, by the cost model: one launch, as cuBLASLt's would be at best");
+    return true;
+  }
+  // A capture makes and chooses nothing: its rehearsal did.
+  static void check_capture(const Plan* plan) {
+    SINTER_CHECK(!cuda::capturing() || (plan && plan->choice.made), state,
+        "cuda: a matrix product without a plan inside a captured step");
+  }
+  Plan* add(const GemmKey& key, const ProductMemory& p, const ProductSteps* pair) {
+    // What a step has rehearsed it is about to capture; the kernels of a cuDNN graph may stand in
+    // a captured step.
+    const auto may_go = [](const Plan& other) { return !cuda::rehearsing() && !other.graph; };
+    return plans_.add(key, make(key, p, pair), may_go);
+  }
   std::unique_ptr<Plan> make(const GemmKey& key, const ProductMemory& p, const ProductSteps* pair);
 
   PlanCache<GemmKey, Plan> plans_;
 };
 
-void Plan::run(
-    const Gemm& gemm, const ProductMemory& p, const cublasLtMatmulAlgo_t& algorithm) const {
+// A rehearsal asks for the memory, and no more.
+void Plan::multiply(size_t algorithm, const Gemm& gemm, const ProductMemory& p) const {
   void* workspace = scratch(cuda::device(), kLibraryWorkspace).memory;
   if (cuda::rehearsing()) return;
   if (p.bias) set(matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   if (p.aux) set(matmul, aux_attribute, p.aux);
   const cuda::LibraryScalars scalars(gemm.in);
   SINTER_CUDA_CALL(cublasLtMatmul(cuda::CublasLtHandle::get().on_stream(), matmul, scalars.one(),
-      p.b, a, p.a, b, scalars.zero(), p.c, c, p.c, c, &algorithm, workspace, kLibraryWorkspace,
-      cuda::stream()));
+      p.b, a, p.a, b, scalars.zero(), p.c, c, p.c, c, &algorithms[algorithm], workspace,
+      kLibraryWorkspace, cuda::stream()));
 }
 
 std::unique_ptr<Plan> Plans::make(
