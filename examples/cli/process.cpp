@@ -46,7 +46,7 @@ constexpr FlagWords kFlagWords[] = {
     {"a smaller batch takes less", "a smaller --batch-size takes less"},
     {"load_state_dict takes the weights alone", "--init FILE starts a new run from these weights"},
     {"all, none, or -NAME,NAME", "--rules all, --rules none, --rules=-NAME,NAME"},
-    {"dump() of the graph of a prediction writes one that fits",
+    {"to_json() of the graph of a prediction writes one that fits",
         "mnist predict --dump-graph F writes one that fits"},
     {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
     {"scaled_image scales it", "leave out --raw to scale it"},
