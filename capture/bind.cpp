@@ -56,7 +56,7 @@ Graph load(const std::string& file) {
   SINTER_CHECK(
       !in.bad(), data, cat("graph: cannot read: ", escaped(file), "; ", error_text(errno)));
   text.resize(size_t(in.gcount()));
-  return parse(text, escaped(file));
+  return read_graph(text, escaped(file));
 }
 
 Graph bind(Graph graph, const FindTensor& find) {
@@ -94,8 +94,8 @@ Graph bind(Graph graph, const FindTensor& find) {
 
 void check_forward(const Graph& graph, const std::string& file) {
   const auto require = [&](bool condition, const std::string& what) {
-    SINTER_CHECK(condition, data, cat("graph: not for predict: ", escaped(file), "; ", what),
-        "dump() of the graph of a prediction writes one that fits");
+    SINTER_CHECK(
+        condition, data, cat("graph: not for predict: ", escaped(file), "; ", what), kGraphHint);
   };
   const auto changed = [&](const Buffer& buffer) {
     return buffer.kind != Buffer::Kind::local &&

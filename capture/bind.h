@@ -9,7 +9,7 @@
 
 namespace sinter::capture {
 
-// Throws data: the file cannot be read, or parse() refuses it.
+// Throws data: the file cannot be read, or read_graph() refuses it.
 Graph load(const std::string& file);
 
 // The tensor of that name, or an undefined one.

@@ -1,6 +1,6 @@
 // A captured step as data: buffers (memory), values (views of buffers), nodes (ops in execution
 // order). It knows no device and runs nothing: rules rewrite it, plan.h lays out its memory,
-// executor.h runs it, text.h prints and parses it.
+// executor.h runs it, text.h prints it, file.cpp writes and reads it.
 //
 // Views are values, not nodes: they launch nothing. Ops that work in place name the same value as
 // before, so order is told by reads and writes of buffers (Graph::conflict), never by values alone.
@@ -95,6 +95,7 @@ class Graph {
   std::vector<int> inputs, outputs;  // values, in the order of the call
   struct Gradient {
     int param, grad;
+    SINTER_FIELD_LIST(param, grad)
   };
   std::vector<Gradient>
       gradients;  // what param.grad() was at the end of the step; a rule may take it
@@ -141,11 +142,14 @@ struct Sides {
 // stands, and what differs.
 std::string difference(const Graph& a, const Graph& b, const Sides& sides = {});
 
-// Text (text.cpp): one line per node; it parses back, unless a rule has joined parameters, and is
-// the format of a saved graph. After '#' for the reader only.
+// For people (text.cpp): one line per node; after '#' what is no part of the graph.
 std::string dump(const Graph& graph);
-// Throws data, naming line and token. `file` is for messages.
-Graph parse(std::string_view text, const std::string& file);
 std::string print_node(const Graph& graph, const Node& node);
+
+// Graph files (file.cpp): JSON, in which dump() stands as "listing". It reads back, unless a rule
+// has joined parameters.
+std::string to_json(const Graph& graph);
+// Whatever the text is, a graph that holds together. Throws data, naming file and place.
+Graph read_graph(std::string_view text, const std::string& file);
 
 }  // namespace sinter::capture

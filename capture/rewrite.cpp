@@ -323,9 +323,12 @@ Obstacle Rewriter::obstacle_to(const std::vector<int>& members, const Node* fuse
   return obstacle;
 }
 
-bool Rewriter::would_fuse(
-    const char* rule, const std::vector<int>& members, const Node& fused) const {
-  return !refused_.contains({rule, origin_of(members).front()}) && !obstacle_to(members, &fused);
+bool Rewriter::fuse_pair(const char* rule, const std::vector<int>& members, Node forward,
+    const std::vector<int>& back_members, Node backward) {
+  if (refused_.contains({rule, origin_of(members).front()}) || obstacle_to(members, &forward))
+    return false;
+  if (!back_members.empty() && !fuse(rule, back_members, std::move(backward))) return false;
+  return fuse(rule, members, std::move(forward));
 }
 
 std::vector<int> Rewriter::origin_of(const std::vector<int>& members) const {

@@ -111,8 +111,10 @@ class Rewriter {
   // What would be in its way, for rules that let a group grow; without `fused`, in the way of any
   // node for these members. REQUIRES: members are sorted.
   Obstacle obstacle_to(const std::vector<int>& members, const Node* fused = nullptr) const;
-  // Would it do so? For rules that fuse two groups or none. REQUIRES: members are sorted.
-  bool would_fuse(const char* rule, const std::vector<int>& members, const Node& fused) const;
+  // Fuses two groups or none: what must change together, as backward reads what forward gives; or
+  // forward alone, if there are no members of the other. REQUIRES: members are sorted.
+  bool fuse_pair(const char* rule, const std::vector<int>& members, Node forward,
+      const std::vector<int>& back_members, Node backward);
   // What is in the way if one node that stands for `members` is to read `value`: a member makes it,
   // or makes what it is a view of, so it would have to be there before the node has run.
   Obstacle made_inside(const std::vector<int>& members, int value) const;

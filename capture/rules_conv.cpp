@@ -20,48 +20,49 @@ namespace sinter::capture {
 //   Code, since forward and backward change together or not at all: the one would be wrong with the
 //   other's plain index.
 bool rule::relu_in_pool(Rewriter& r, int i) {
-  const Node pool = r.node(i);
-  if (pool.op != &kMaxPool2dOp || pool.attrs.as<MaxPool2dAttrs>().relu) return false;
-  const auto is_relu = [&](int n) { return n >= 0 && r.node(n).op->text() == "relu"; };
-  const int before = r.producer(pool.in[0]);
-  const bool relu_first = is_relu(before);
-  const int relu_at = relu_first ? before : r.only_reader(pool.out[0]);
-  if (!is_relu(relu_at)) return false;
-  const Node relu = r.node(relu_at);
-  const Node &first = relu_first ? relu : pool, &second = relu_first ? pool : relu;
-  const int between = first.out[0], index = pool.out[1], conv_at = r.producer(first.in[0]);
-  const bool of_conv = conv_at >= 0 && r.node(conv_at).op == &kConv2dOp;
+  const auto is_relu = [](const Node& node) { return node.op->text() == "relu"; };
+  const auto is_pool = [](const Node& node) {
+    return node.op == &kMaxPool2dOp && !node.attrs.as<MaxPool2dAttrs>().relu;
+  };
+  const Node second = r.node(i);
+  const bool relu_first = is_pool(second);
+  const int first_at = relu_first || is_relu(second) ? r.producer(second.in[0]) : -1;
+  if (first_at < 0) return false;
+  const Node first = r.node(first_at);
+  if (!(relu_first ? is_relu(first) : is_pool(first))) return false;
+  const Node &relu = relu_first ? first : second, &pool = relu_first ? second : first;
+  const int index = pool.out[1];
 
-  // Their gradients, if there are any, come in the other order.
-  const int relu_back = r.find_reader(relu.out[0], *find_op("relu_backward"));
-  int pool_back = -1;
-  if (relu_back >= 0)
-    pool_back =
-        relu_first ? r.producer(r.node(relu_back).in[0]) : r.only_reader(r.node(relu_back).out[0]);
-  const std::vector<int> forward_at{std::min(i, relu_at), std::max(i, relu_at)},
-      back_at{std::min(relu_back, pool_back), std::max(relu_back, pool_back)};
-  const bool back = pool_back >= 0 && r.node(pool_back).op == &kMaxPool2dBackwardOp &&
-                    r.node(pool_back).in[1] == index && r.node(relu_back).in[1] == relu.out[0] &&
-                    r.only_reader(r.node(back_at[0]).out[0]) == back_at[1];
+  // Their gradients, if there are any, come in the other order, nothing between them.
+  const int relu_back = r.find_reader(relu.out[0], *find_op("relu_backward")),
+            pool_back = r.find_reader(index, kMaxPool2dBackwardOp),
+            back_first = relu_first ? pool_back : relu_back,
+            back_second = relu_first ? relu_back : pool_back;
+  const bool back = relu_back >= 0 && pool_back >= 0 && r.node(relu_back).in[1] == relu.out[0] &&
+                    r.only_reader(r.node(back_first).out[0]) == back_second;
+  const int conv_at = r.producer(first.in[0]);
+  const bool of_conv = conv_at >= 0 && r.node(conv_at).op == &kConv2dOp;
   if (!of_conv && !back) return false;
   const char* const name = kConvActPoolOp.name.c_str();
   Obstacle other = r.other_reader(
-      cat("what ", first.op->text(), " gives"), between, {i, relu_at, back ? relu_back : i});
-  if (other) return of_conv && r.miss(name, forward_at, std::move(other));
+      cat("what ", first.op->text(), " gives"), first.out[0], {first_at, i, back ? relu_back : i});
+  if (other) return of_conv && r.miss(name, {first_at, i}, std::move(other));
   if (r.read_elsewhere(index, {back ? pool_back : i})) return false;
 
   Node forward = pool;
   forward.attrs.set("relu", true);
   forward.in = first.in;
   forward.out = {second.out[0], index};
-  if (!r.would_fuse(name, forward_at, forward)) return false;
+  Node backward;
+  std::vector<int> back_at;
   if (back) {
-    Node backward = r.node(pool_back);
-    backward.in = {r.node(back_at[0]).in[0], index};
-    backward.out = r.node(back_at[1]).out;
-    if (!r.fuse(name, back_at, std::move(backward))) return false;
+    backward = r.node(pool_back);
+    backward.in[0] = r.node(back_first).in[0];
+    backward.out = r.node(back_second).out;
+    back_at = {back_first, back_second};
   }
-  r.fuse(name, forward_at, std::move(forward));
+  if (!r.fuse_pair(name, {first_at, i}, std::move(forward), back_at, std::move(backward)))
+    return false;
   fuse_patterns(r, label_of(kConvActPoolOp));
   return true;
 }

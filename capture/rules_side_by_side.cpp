@@ -1,12 +1,17 @@
+#include <utility>
+
 #include "capture/rules.h"
 #include "ops/fused/activation.h"
 
 namespace sinter::capture {
 namespace {
 
+constexpr char kMergeLinear[] = "merge_linear";
+
 // Note [Linears side by side]
 //   Two products that share an operand are one product if their other operands are neighbours in
-//   memory, and one block of a gated unit has such pairs forward and backward:
+//   memory; it is another's neighbour in turn, so that q, k and v of attention are one. A block of
+//   a gated unit has such pairs forward and backward:
 //
 //       g = x Wg^T      (g | u) = x (Wg)^T        Wg above Wu in one storage: g and u become the
 //       u = x Wu^T                  (Wu)          column halves of one result
@@ -20,20 +25,25 @@ namespace {
 //   gated_linear joins g, u and h = act(g) * u, wherever its weights lie; what backward reads of g
 //   and u becomes halves, too. Code, since results move to other memory, which no pattern says: all
 //   readers of a half must take its strides, and no view or result of the step may be left behind.
+//   So it is decided first, and values are added and move as the group is fused.
 //   Invariant: a value that moves keeps its shape, so nodes need not change.
 
-// `b` begins where `a` ends, along `dim`: the dense value that holds both, or -1.
-int joined(Rewriter& r, int a, int b, int dim) {
-  const Value &x = r.graph.values[a], &y = r.graph.values[b];
-  if (x.buffer != y.buffer || x.dtype != y.dtype || x.shape != y.shape || x.shape.rank() != 2)
-    return -1;
-  Value whole{.buffer = x.buffer, .dtype = x.dtype, .shape = x.shape, .offset = x.offset};
-  whole.shape[dim] *= 2;
-  whole.strides = contiguous_strides(whole.shape);
-  const bool halves = x.strides == whole.strides && y.strides == whole.strides &&
-                      y.offset == x.offset + x.shape[dim] * x.strides[dim];
-  if (!halves) return -1;
-  for (const int v : r.values_beside(a)) {
+// `b` begins where `a` ends, along `dim`: what holds both.
+std::optional<Value> whole_of(const Rewriter& r, int a, int b, int dim) {
+  Value whole = r.graph.values[a], next = r.graph.values[b];
+  if (whole.shape.rank() != 2 || next.shape.rank() != 2) return {};
+  const int64_t width = std::exchange(next.shape[dim], whole.shape[dim]);
+  next.offset -= whole.shape[dim] * whole.strides[dim];
+  next.name = whole.name;
+  if (!(next == whole)) return {};
+  whole.shape[dim] += width;
+  whole.name.clear();
+  return whole;
+}
+
+// Its number; `part` lies in it.
+int number_of(Rewriter& r, const Value& whole, int part) {
+  for (const int v : r.values_beside(part)) {
     Value other = r.graph.values[v];
     other.name.clear();
     if (other == whole) return v;
@@ -42,32 +52,38 @@ int joined(Rewriter& r, int a, int b, int dim) {
 }
 
 // A new value of which a and b may become the halves along `dim`.
-int add_whole(Rewriter& r, int half, int dim) {
-  const Value v = r.graph.values[half];
-  Shape shape = v.shape;
-  shape[dim] *= 2;
-  return r.graph.add_local(shape, v.dtype, r.graph.device_of(half));
+int add_whole(Rewriter& r, int a, int b, int dim) {
+  Shape shape = r.graph.values[a].shape;
+  shape[dim] += r.graph.values[b].shape[dim];
+  return r.graph.add_local(shape, r.graph.values[a].dtype, r.graph.device_of(a));
 }
 
+// With their own halves, if they are wholes.
 void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
   const Value w = r.graph.values[whole];
   const int64_t second = w.strides[dim] * r.graph.values[a].shape[dim];
-  r.move(a, w.buffer, w.strides, w.offset);
-  r.move(b, w.buffer, w.strides, w.offset + second);
+  for (const auto& [half, begin] : {std::pair(a, int64_t{0}), {b, second}}) {
+    std::vector<int> parts = r.values_beside(half);
+    parts.push_back(half);
+    for (const int v : parts) r.move(v, w.buffer, w.strides, begin + r.graph.values[v].offset);
+  }
 }
 
-// What forbids that `value` becomes a half along `dim`.
+// What forbids that `value` becomes a half along `dim`. The halves of a whole go with it.
 Obstacle fixed_in_place(const Rewriter& r, int value, int dim) {
   const auto read_by = [&](const std::string& who, const char* remedy) {
     return Obstacle{
         cat("halves of a row cannot be read by ", who), cat("let ", remedy, " %", value)};
   };
-  if (!r.values_beside(value).empty()) return read_by("a view of it", "no op view");
+  const int made = r.producer(value);
+  const bool is_whole = made >= 0 && r.node(made).rule == kMergeLinear;
+  if (!is_whole && !r.values_beside(value).empty()) return read_by("a view of it", "no op view");
   if (r.is_output(value)) return read_by("the caller: a result of the step", "the step not return");
   for (const int n : r.readers(value)) {
     const Node& node = r.node(n);
     for (size_t i = 0; dim == 1 && i < node.in.size(); ++i) {
-      if (node.in[i] == value && !node.op->takes_strides(i, node.in.size(), node.attrs))
+      if (r.graph.overlap(node.in[i], value) &&
+          !node.op->takes_strides(i, node.in.size(), node.attrs))
         return read_by(print_node(r.graph, node), "no other op read");
     }
   }
@@ -78,6 +94,8 @@ Obstacle fixed_in_place(const Rewriter& r, int a, int b, int dim) {
   return first ? first : fixed_in_place(r, b, dim);
 }
 
+// Of one input, or several as one.
+bool is_linear(const Node& node) { return node.op == &kLinearOp; }
 bool has_bias(const Node& linear) { return linear.in.size() > 2 && linear.in[2] >= 0; }
 
 Obstacle biases() { return {"the linears have biases", "make both without a bias"}; }
@@ -87,41 +105,39 @@ Obstacle biases() { return {"the linears have biases", "make both without a bias
 // Note [Linears side by side]: two linears of one input, or the gradients of their weights.
 bool rule::merge_products(Rewriter& r, int i) {
   const Node first = r.node(i);
-  const bool forward = first.op == &kLinearOp && !first.rule;  // not one of several already
+  const bool forward = is_linear(first);
   if (!forward && !is_weight_grad(first)) return false;
   const size_t shared = forward ? 0 : 1, other = 1 - shared;
   const int operand_dim = forward ? 0 : 1, result_dim = 1 - operand_dim;
   for (const int n : r.readers(first.in[shared])) {
     const Node second = r.node(n);
-    if (n == i || second.op != first.op || second.in[shared] != first.in[shared] ||
-        !(second.attrs == first.attrs) || (forward && second.rule))
+    if (n == i || !(forward ? is_linear(second) : is_weight_grad(second)) ||
+        second.in[shared] != first.in[shared] || !(second.attrs == first.attrs))
       continue;
     const bool bias = has_bias(first) || has_bias(second);
-    const int a = first.in[other], b = second.in[other],
-              operand = bias ? -1 : joined(r, a, b, operand_dim);
-    if (operand < 0) {
-      if (forward && i < n && r.graph.values[a].shape == r.graph.values[b].shape) {
-        r.miss("merge_linear", {i, n},
-            bias ? biases()
-                 : Obstacle{"their weights are not neighbours in one storage",
-                       cat("make %", a, " and %", b, " slices of one tensor")});
-      }
-      continue;
-    }
-    if (Obstacle obstacle = fixed_in_place(r, first.out[0], second.out[0], result_dim)) {
-      if (forward) r.miss("merge_linear", {i, n}, std::move(obstacle));
-      continue;
-    }
-    Node fused{.op = first.op,
-        .attrs = first.attrs,
-        .in = {first.in[0], first.in[1]},
-        .out = {add_whole(r, first.out[0], result_dim)},
-        .role = first.role};
-    fused.in[other] = operand;
-    const int whole = fused.out[0];
-    if (!r.fuse("merge_linear", {i, n}, std::move(fused))) continue;
-    place_halves(r, whole, first.out[0], second.out[0], result_dim);
-    return true;
+    const int a = first.in[other], b = second.in[other];
+    const std::optional<Value> operand = bias ? std::nullopt : whole_of(r, a, b, operand_dim);
+    const Obstacle obstacle = bias ? biases()
+                              : operand
+                                  ? fixed_in_place(r, first.out[0], second.out[0], result_dim)
+                                  : Obstacle{"their weights are not neighbours in one storage",
+                                        cat("make %", a, " and %", b, " slices of one tensor")};
+    const bool alike = operand || (i < n && r.graph.values[a].shape == r.graph.values[b].shape);
+    if (forward && obstacle && alike) r.miss(kMergeLinear, {i, n}, obstacle);
+    if (obstacle) continue;
+    const auto merge = [&] {
+      const int whole = add_whole(r, first.out[0], second.out[0], result_dim);
+      Node fused{.op = first.op,
+          .attrs = first.attrs,
+          .in = {first.in[0], first.in[1]},
+          .out = {whole},
+          .role = first.role};
+      fused.in[other] = number_of(r, *operand, a);
+      if (!r.fuse(kMergeLinear, {i, n}, std::move(fused))) return false;
+      place_halves(r, whole, first.out[0], second.out[0], result_dim);
+      return true;
+    };
+    if (r.tried(merge)) return true;
   }
   return false;
 }
@@ -133,7 +149,7 @@ bool rule::merge_glu_gradients(Rewriter& r, int i) {
   const int dg = glu.out[0], du = glu.out[1];
   if (fixed_in_place(r, dg, du, 1)) return false;
   glu.attrs.set("merged", true);
-  const int whole = add_whole(r, dg, 1);
+  const int whole = add_whole(r, dg, du, 1);
   glu.out = {whole};
   r.replace(i, std::move(glu));
   place_halves(r, whole, dg, du, 1);
@@ -152,15 +168,15 @@ bool rule::merge_input_gradients(Rewriter& r, int i) {
     const MatmulAttrs& m = r.node(a).attrs.as<MatmulAttrs>();
     if (m.trans_a || m.trans_b || r.only_reader(sum.in[0]) != i || r.only_reader(sum.in[1]) != i)
       continue;
-    const int dy = joined(r, r.node(a).in[0], r.node(b).in[0], 1);
-    const int weight = dy < 0 ? -1 : joined(r, r.node(a).in[1], r.node(b).in[1], 0);
-    if (weight < 0) continue;
+    const std::vector<int> x = r.node(a).in, y = r.node(b).in;
+    const std::optional<Value> dy = whole_of(r, x[0], y[0], 1), weight = whole_of(r, x[1], y[1], 0);
+    if (!dy || !weight) continue;
     Node fused{.op = &kMatmulOp,
         .attrs = r.node(a).attrs,
-        .in = {dy, weight},
+        .in = {number_of(r, *dy, x[0]), number_of(r, *weight, x[1])},
         .out = sum.out,
         .role = Role::dgrad};
-    if (r.fuse("merge_linear", {a, b, i}, std::move(fused))) return true;
+    if (r.fuse(kMergeLinear, {a, b, i}, std::move(fused))) return true;
   }
   return false;
 }
@@ -191,7 +207,7 @@ bool rule::gated_linear(Rewriter& r, int i) {
       .attrs = GatedLinearAttrs{act_of(glu.attrs.as<ChainAttrs>().program), keep},
       .in = {x, r.node(a).in[1], r.node(b).in[1]},
       .out = glu.out};
-  if (keep) fused.out.push_back(add_whole(r, g, 1));
+  if (keep) fused.out.push_back(add_whole(r, g, u, 1));
   if (!r.fuse("gated_linear", members, fused)) return false;
   if (keep) place_halves(r, fused.out[1], g, u, 1);
   return true;

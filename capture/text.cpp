@@ -3,94 +3,45 @@
 #include <algorithm>
 #include <set>
 
-#include "capture/statement.h"
-
 namespace sinter::capture {
 namespace {
 
-// Note [One grammar] of statement.h.
-struct Printer {
-  std::string out = {};
-
-  bool begins(char, bool present) { return present; }
-  template <class T> bool more(const std::vector<T>& items, size_t i, char) {
-    if (i > 0 && i < items.size()) out += ", ";
-    return i < items.size();
-  }
-  void mark(std::string_view text) { out += text; }
-  void word(const Statement& s) { out += s.word; }
-  void value(int64_t number) { out += cat("%", number); }
-  bool absent(int64_t number) {
-    if (number < 0) out += '-';
-    return number < 0;
-  }
-  // Quotes, backslashes and control bytes as \xNN.
-  void name(std::string_view name) {
-    out += '"';
-    for (const char c : name) out += c == '"' ? "\\x22" : c == '\\' ? "\\x5c" : escaped({&c, 1});
-    out += '"';
-  }
-  void real(double number) { out += print_value(number); }
-  void type(const Value& value) { out += print_type(value); }
-  void fields(const Statement& s) {
-    for (const Attrs& attrs : s.fields) {
-      if (const std::string text = attrs.str(); !text.empty()) out += " " + text;
-    }
-  }
-};
-
-template <class Numbers> std::string print(const Graph& graph, const Node& node, Numbers&& number) {
-  Statement s{.word = node.text(), .op = node.op};
-  for (const int out : node.out) {
-    s.results.push_back(number(out));
-    s.types.push_back(graph.values[out]);
-  }
-  for (const int in : node.in) s.operands.push_back(in < 0 ? -1 : number(in));
-  s.fields = {node.attrs, NodeFields{node.role}};
-  Printer printer;
-  statement(printer, s);
-  return printer.out;
+std::string number_of(int value) { return value < 0 ? "-" : cat("%", value); }
+std::string numbers_of(const std::vector<int>& values) {
+  std::string out;
+  for (const int value : values) out += cat(out.empty() ? "" : ", ", number_of(value));
+  return out;
+}
+// Quotes, backslashes and control bytes as \xNN.
+std::string quoted(std::string_view name) {
+  std::string out = "\"";
+  for (const char c : name) out += c == '"' ? "\\x22" : c == '\\' ? "\\x5c" : escaped({&c, 1});
+  return out + "\"";
 }
 
 // Numbers the values and writes the lines.
-class Writer {
+class Lister {
  public:
-  explicit Writer(const Graph& graph);
-  std::string text = cat("sinter-graph ", kGraphVersion, "\n");
-  std::vector<int> numbers;  // per value
+  explicit Lister(const Graph& graph);
+  Listing out;
 
  private:
   std::vector<int> find_roots();
-  void write_root(int value);
-  void write_node(const Node& node);
-  void write(Statement s) {
-    Printer printer;
-    statement(printer, s);
-    text += printer.out + "\n";
-  }
-  // Writes the line of a value by itself.
-  void define(int value, Statement s) {
-    s.results = {numbers[value] = next_++};
-    s.types = {graph_.values[value]};
-    write(std::move(s));
-  }
+  void add_root(int value);
+  void add_node(Node node);
+  // Adds a value that no op makes, with its line.
+  void define(int value, Value placed, const std::string& what);
   // The number of a value; at its first use its line: that of a constant or a view.
   int use(int value);
-  Placement placement(int value, int64_t begin) const {
-    const Value& v = graph_.values[value];
-    return {.strides = v.contiguous() ? Strides() : v.strides,
-        .offset = (extent_of(v).begin - begin) / int64_t(size_of(v.dtype))};
-  }
 
   const Graph& graph_;
   std::vector<std::vector<int>> roots_;  // per buffer: values that views may refer to
   std::vector<char> used_;               // per value
   std::set<std::string> names_;          // given out
-  int next_ = 0;
 };
 
 // Note [Roots of a graph file]
-//   A file knows no memory, only values, and a value that lies in another's memory is written as a
+//   A file knows no storage, only values, and a value that lies in another's memory is written as a
 //   view of it. Something has to be there first: the roots.
 //
 //       %0 = input "x" f32[64, 784]
@@ -100,8 +51,8 @@ class Writer {
 //   Inputs are roots, in their order. In memory from outside every value with a name is one, since
 //   the reader looks it up by that name, and all others are views of one that holds them; where
 //   none has a name, the first value in use stands for the memory. What no root holds (a rule has
-//   joined two parameters, say) is a view beyond its root: for people, parse() refuses it.
-std::vector<int> Writer::find_roots() {
+//   joined two parameters, say) is a view beyond its root: for people, read_graph() refuses it.
+std::vector<int> Lister::find_roots() {
   std::vector<char> used_buffer(graph_.buffers.size(), 0);
   const auto mark = [&](int value) {
     if (value >= 0) used_[value] = used_buffer[graph_.values[value].buffer] = 1;
@@ -135,83 +86,118 @@ std::vector<int> Writer::find_roots() {
   return all;
 }
 
-int Writer::use(int value) {
-  if (numbers[value] >= 0) return numbers[value];
-  const Value& v = graph_.values[value];
-  if (graph_.buffers[v.buffer].kind == Buffer::Kind::constant) {
-    define(value, {.word = "const", .number = graph_.buffers[v.buffer].value});
-    return numbers[value];
+void Lister::define(int value, Value placed, const std::string& what) {
+  const int number = out.numbers[value] = int(out.graph.values.size());
+  std::string line = cat(number_of(number), " = ", what, " ", print_type(placed));
+  const bool constant = graph_.buffer_of(value).kind == Buffer::Kind::constant;
+  if (placed.contiguous() && !constant) placed.strides = contiguous_strides(placed.shape);
+  if (!placed.contiguous() && !constant) line += " strides=" + print_value(placed.strides);
+  if (placed.offset != 0) line += cat(" offset=", placed.offset);
+  out.lines.push_back(std::move(line));
+  out.graph.add_value(std::move(placed));
+}
+
+int Lister::use(int value) {
+  if (out.numbers[value] >= 0) return out.numbers[value];
+  Value placed = graph_.values[value];
+  const Buffer& buffer = graph_.buffer_of(value);
+  if (buffer.kind == Buffer::Kind::constant) {
+    for (int d = 0; d < placed.shape.rank(); ++d) placed.strides[d] = 0;
+    placed.offset = 0;
+    placed.buffer = out.graph.add_buffer(buffer);
+    define(value, std::move(placed), "const " + print_value(buffer.value));
+    return out.numbers[value];
   }
-  const std::vector<int>& roots = roots_[v.buffer];
+  const std::vector<int>& roots = roots_[placed.buffer];
   SINTER_ASSERT(!roots.empty(), "%", value, " has no memory yet");
   const auto holder = std::ranges::find_if(
-      roots, [&](int root) { return extent_of(graph_.values[root]).holds(extent_of(v)); });
-  const int root = holder == roots.end() ? roots[0] : *holder;
-  define(value, {.word = "view",
-                    .operands = {numbers[root]},
-                    .fields = {placement(value, extent_of(graph_.values[root]).begin)}});
-  return numbers[value];
+      roots, [&](int root) { return extent_of(graph_.values[root]).holds(extent_of(placed)); });
+  const int root = holder == roots.end() ? roots[0] : *holder, number = out.numbers[root];
+  placed.offset = (extent_of(placed).begin - extent_of(graph_.values[root]).begin) /
+                  int64_t(size_of(placed.dtype));
+  placed.buffer = out.graph.values[number].buffer;
+  if (buffer.kind != Buffer::Kind::local) placed.name.clear();  // that of a root
+  define(value, std::move(placed), cat("view(%", number, ")"));
+  return out.numbers[value];
 }
 
-void Writer::write_root(int value) {
-  const Value& v = graph_.values[value];
-  std::string name = v.name.empty() ? cat("external.", next_) : v.name;
-  while (!names_.insert(name).second) name += cat(".", next_);
-  const bool input = graph_.buffers[v.buffer].kind == Buffer::Kind::input;
-  define(value, {.word = input ? "input" : "param",
-                    .names = {name},
-                    .fields = {placement(value, extent_of(v).begin)}});
+void Lister::add_root(int value) {
+  Value placed = graph_.values[value];
+  if (placed.name.empty()) placed.name = cat("external.", out.graph.values.size());
+  while (!names_.insert(placed.name).second) placed.name += cat(".", out.graph.values.size());
+  const Buffer& buffer = graph_.buffer_of(value);
+  const bool input = buffer.kind == Buffer::Kind::input;
+  placed.buffer = out.graph.add_buffer(buffer);
+  placed.offset = 0;
+  if (input) out.graph.inputs.push_back(int(out.graph.values.size()));
+  const std::string what = (input ? "input " : "param ") + quoted(placed.name);
+  define(value, std::move(placed), what);
 }
 
-void Writer::write_node(const Node& node) {
-  for (const int in : node.in) {
-    if (in >= 0) use(in);
+void Lister::add_node(Node node) {
+  for (int& in : node.in) {
+    if (in >= 0) in = use(in);
   }
-  for (const int out : node.out) {
-    std::vector<int>& roots = roots_[graph_.values[out].buffer];
-    SINTER_ASSERT(numbers[out] < 0 && roots.empty() && graph_.values[out].offset == 0, node.text(),
-        " writes its result %", out, " into other memory");
-    numbers[out] = next_++;
-    roots.push_back(out);
+  for (int& result : node.out) {
+    Value placed = graph_.values[result];
+    std::vector<int>& roots = roots_[placed.buffer];
+    SINTER_ASSERT(out.numbers[result] < 0 && roots.empty() && placed.offset == 0, node.text(),
+        " writes its result %", result, " into other memory");
+    roots.push_back(result);
+    placed.buffer = out.graph.add_buffer(graph_.buffer_of(result));
+    placed.strides = contiguous_strides(placed.shape);
+    result = out.numbers[result] = out.graph.add_value(std::move(placed));
   }
-  text += print(graph_, node, [&](int v) { return numbers[v]; });
-  if (!node.module.empty() || node.rule) text += "  # ";
-  if (!node.module.empty()) text += "module " + escaped(node.module);
-  if (node.rule) text += cat(node.module.empty() ? "" : ", ", "rule ", node.rule);
-  text += "\n";
+  std::string line = print_node(out.graph, node);
+  if (!node.module.empty() || node.rule) line += "  # ";
+  if (!node.module.empty()) line += "module " + escaped(node.module);
+  if (node.rule) line += cat(node.module.empty() ? "" : ", ", "rule ", node.rule);
+  out.lines.push_back(std::move(line));
+  out.graph.nodes.push_back(std::move(node));
 }
 
-Writer::Writer(const Graph& graph)
-    : numbers(graph.values.size(), -1),
-      graph_(graph),
-      roots_(graph.buffers.size()),
-      used_(graph.values.size(), 0) {
-  for (const int root : find_roots()) write_root(root);
+Lister::Lister(const Graph& graph)
+    : graph_(graph), roots_(graph.buffers.size()), used_(graph.values.size(), 0) {
+  out.numbers.assign(graph.values.size(), -1);
+  for (const int root : find_roots()) add_root(root);
   for (size_t v = 0; v < graph_.values.size(); ++v) {
-    if (used_[v] && graph_.buffers[graph_.values[v].buffer].kind == Buffer::Kind::constant)
-      use(int(v));
+    if (used_[v] && graph_.buffer_of(int(v)).kind == Buffer::Kind::constant) use(int(v));
   }
-  for (const Node& node : graph_.nodes) write_node(node);
+  for (const Node& node : graph_.nodes) add_node(node);
   for (const Graph::Gradient& g : graph_.gradients) {
-    const int param = use(g.param), grad = use(g.grad);
-    write({.word = "gradient", .operands = {param, grad}});
+    out.graph.gradients.push_back({.param = use(g.param), .grad = use(g.grad)});
+    out.lines.push_back(cat("gradient %", use(g.param), " %", use(g.grad)));
   }
-  Statement outputs{.word = "output"};
+  std::string line = "output";
   for (const int value : graph_.outputs) {
     const std::string& name = graph_.values[value].name;
-    outputs.names.push_back(name.empty() ? cat("y", outputs.names.size()) : name);
-    outputs.operands.push_back(use(value));
+    const size_t i = out.graph.outputs.size();
+    out.graph.outputs.push_back(use(value));
+    line += cat(i ? ", " : " ", quoted(name.empty() ? cat("y", i) : name), " %", use(value));
   }
-  write(std::move(outputs));
+  out.lines.push_back(std::move(line));
 }
 
 }  // namespace
 
 std::string print_type(const Value& value) { return cat(name_of(value.dtype), value.shape.str()); }
+
 std::string print_node(const Graph& graph, const Node& node) {
-  return print(graph, node, [](int value) { return value; });
+  std::string out = cat(numbers_of(node.out), node.out.empty() ? "" : " = ", node.text(), "(",
+      numbers_of(node.in), ")");
+  for (size_t i = 0; i < node.out.size(); ++i)
+    out += cat(i ? ", " : " ", print_type(graph.values[node.out[i]]));
+  if (const std::string attrs = node.attrs.str(); !attrs.empty()) out += " " + attrs;
+  return node.role == Role::none ? out : cat(out, " role=", print_value(node.role));
 }
-std::string dump(const Graph& graph) { return Writer(graph).text; }
-std::vector<int> file_numbers(const Graph& graph) { return Writer(graph).numbers; }
+
+std::string dump(const Graph& graph) {
+  std::string text;
+  for (const std::string& line : listing_of(graph).lines) text += line + "\n";
+  return text;
+}
+
+Listing listing_of(const Graph& graph) { return Lister(graph).out; }
+std::vector<int> file_numbers(const Graph& graph) { return listing_of(graph).numbers; }
 
 }  // namespace sinter::capture

@@ -64,7 +64,7 @@ void note_emulator(Device device, Output& out) {
 }
 
 void write_graph(const std::string& path, const capture::Graph& graph) {
-  write_file(path, capture::dump(graph));
+  write_file(path, capture::to_json(graph));
 }
 
 std::vector<std::string> graph_files(const std::string& path) {

@@ -1,6 +1,6 @@
 // JSON out of, and into, any struct that states its fields (core/fields.h): numbers, texts, truth
-// values, Device, enumerations by name, and vectors, sets, pairs, arrays, optionals (nothing is
-// null) and structs of them. Out, each is a value of Json:
+// values, Device, Dims, enumerations by name, and vectors, sets, maps by text, pairs, arrays,
+// optionals (nothing is null) and structs of them. Out, each is a value of Json:
 //
 //   const std::string text = json_text({{"schema", "sinter.roofs/1"}, {"rows", table.rows}});
 //   read_json(parsed["rows"], table.rows, "table.rows");
@@ -19,6 +19,7 @@
 #include "core/error.h"
 #include "core/fields.h"
 #include "core/numbers.h"
+#include "core/shape.h"
 
 namespace sinter {
 
@@ -79,6 +80,16 @@ template <class T> void read_json(const Json& from, T& value, const std::string&
   } else if constexpr (std::same_as<T, std::string>) {
     want(from.is_string(), "text");
     value = from.get<std::string>();
+  } else if constexpr (requires { typename T::mapped_type; }) {
+    want(from.is_object(), "an object");
+    value.clear();
+    for (const auto& [key, item] : from.items())
+      read_json(item, value[key], cat(where, ".", escaped(key)));
+  } else if constexpr (std::same_as<T, Dims>) {
+    std::vector<int64_t> sizes;
+    read_json(from, sizes, where);
+    want(sizes.size() <= kMaxRank, cat("at most ", kMaxRank, " sizes"));
+    value = Dims(std::span(std::as_const(sizes)));
   } else if constexpr (requires { value.insert(value.end(), *value.begin()); }) {
     want(from.is_array(), "an array");
     value.clear();
@@ -145,6 +156,11 @@ template <class T> struct adl_serializer<std::optional<T>, void> {
 template <sinter::NamedEnum E> struct adl_serializer<E, void> {
   static void to_json(ordered_json& json, E value) {
     json = std::string(sinter::names_in(value)[size_t(value)]);
+  }
+};
+template <> struct adl_serializer<sinter::Dims, void> {
+  static void to_json(ordered_json& json, const sinter::Dims& dims) {
+    json = std::vector<int64_t>(dims.begin(), dims.end());
   }
 };
 template <> struct adl_serializer<sinter::Device, void> {

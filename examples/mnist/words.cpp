@@ -21,7 +21,7 @@ constexpr Instead kInstead[] = {  // That went.
 
 constexpr FlagWords kFlags[] = {{"DataOptions.what = ", "--data "},
     {"DataOptions.classes = ", "--classes "},
-    {"dump() of the graph of a prediction writes one that fits",
+    {"to_json() of the graph of a prediction writes one that fits",
         "mnist predict --dump-graph F writes one that fits"},
     {"prepare_digit scales and centres it", "leave out --raw to scale and centre it"},
     {"scaled_image scales it", "leave out --raw to scale it"}};

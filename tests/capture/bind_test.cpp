@@ -6,6 +6,7 @@
 
 #include "capture/executor.h"
 #include "capture/rules.h"
+#include "tests/capture/graph_file.h"
 #include "tests/capture/recorded.h"
 #include "tests/closeness.h"
 #include "tests/test_util.h"
@@ -20,8 +21,8 @@ void expect_same_bits(const Tensor& a, const Tensor& b) {
       << a.describe();
 }
 
-// Parsed from its text: no memory, no code of the model.
-Graph saved(const Graph& graph) { return parse(dump(graph), "F"); }
+// Read from its file: no memory, no code of the model.
+Graph saved(const Graph& graph) { return read_graph(to_json(graph), "F"); }
 
 using test::expect_error;
 
@@ -87,13 +88,13 @@ TEST(GraphBind, TensorsMayLieAnywhereInTheirStorage) {
   EXPECT_EQ(graph.buffers[graph.values[1].buffer].storage, all.storage());  // not copied
 }
 
-constexpr char kViewed[] = R"(sinter-graph 1
-%0 = input "x" f32[2, 4]
-%1 = param "both" f32[6, 4]
-%2 = view(%1) f32[3, 4] offset=12
-%3 = linear(%0, %2, -) f32[2, 3]
-output "y" %3
-)";
+// linear of x[2, 4] and rows 3 to 5 of a parameter.
+GraphFile viewed() {
+  GraphFile f;
+  const int x = f.input("x", "f32", {2, 4}), both = f.param("both", "f32", {6, 4});
+  f.output(f.op("linear", {x, f.view(both, "f32", {3, 4}, {}, 12), -1}, {{"f32", {2, 3}}}));
+  return f;
+}
 
 TEST(GraphBind, AParameterIsTakenWhereItLiesOrCopied) {
   const auto sample = [](const Shape& shape, uint64_t seed) {
@@ -102,7 +103,7 @@ TEST(GraphBind, AParameterIsTakenWhereItLiesOrCopied) {
   const Tensor whole = sample({9, 4}, 1), x = sample({2, 4}, 2), both = slice(whole, 0, 3, 9),
                expected = linear(x, slice(both, 0, 3, 6));
   const auto run = [&](const Tensor& parameter) {
-    const Graph graph = bind(parse(kViewed, "F"), [&](const std::string&) { return parameter; });
+    const Graph graph = bind(viewed().graph(), [&](const std::string&) { return parameter; });
     Executor executor(graph);
     executor.run({x});
     expect_same_bits(executor.outputs()[0], expected);
@@ -112,11 +113,11 @@ TEST(GraphBind, AParameterIsTakenWhereItLiesOrCopied) {
   const Tensor turned = transpose(copy(transpose(both)));
   EXPECT_FALSE(run(turned));  // not dense
   // A graph that writes it must not write a copy.
-  const std::string updates =
-      std::string(kViewed).replace(std::string(kViewed).find("output"), 0, "accumulate(%1, %1)\n");
+  GraphFile updates = viewed();
+  updates.op("accumulate", {1, 1});
   expect_error(Error::Kind::state,
       {"cannot bind", "both", "the graph changes it where it lies", "[4, 1]"},
-      [&] { bind(parse(updates, "F"), [&](const std::string&) { return turned; }); });
+      [&] { bind(updates.graph(), [&](const std::string&) { return turned; }); });
 }
 
 TEST(GraphBind, SaysAllThatDoesNotFit) {
@@ -134,49 +135,52 @@ TEST(GraphBind, SaysAllThatDoesNotFit) {
   const auto f64 = [&](const std::string& name) { return cast(mlp.find(name), DType::f64); };
   expect_error(Error::Kind::checkpoint, {"0 missing, 4 of another", "found f64[5, 6]"},
       [&] { bind(graph, f64); });
-  std::string many = "sinter-graph 1\n";
-  for (int i = 0; i < 13; ++i) many += cat("%", i, " = param \"p", i, "\" f32[2]\n");
-  for (int i = 0; i < 13; ++i) many += cat("%", 20 + i, " = exp(%", i, ") f32[2]\n");
-  const std::string error = test::message_of(
-      [&] { bind(parse(many + "output\n", "F"), [](const std::string&) { return Tensor(); }); },
-      Error::Kind::checkpoint);
+  GraphFile many;
+  for (int i = 0; i < 13; ++i)
+    many.op("exp", {many.param(cat("p", i), "f32", {2})}, {{"f32", {2}}});
+  const std::string error =
+      test::message_of([&] { bind(many.graph(), [](const std::string&) { return Tensor(); }); },
+          Error::Kind::checkpoint);
   test::expect_facts(error, {"13 missing", "missing p9 f32[2]", "and 3 more"});
   EXPECT_EQ(error.find("p10"), error.npos);
 }
 
 TEST(GraphBind, PredictTakesForwardPassesOfOneRowOnly) {
-  const auto forward = [](const std::string& in, const std::string& out) {
-    return parse(
-        "sinter-graph 1\n%0 = input \"x\" " + in + "\n%1 = exp(%0) " + out + "\noutput \"y\" %1\n",
-        "F");
+  const auto file = [](const char* op, GraphFile::Result in, GraphFile::Result out) {
+    GraphFile f;
+    f.output(f.op(op, {f.input("x", in.dtype, in.shape)}, {out}));
+    return f;
   };
-  EXPECT_NO_THROW(check_forward(forward("f32[1, 6]", "f32[1, 6]"), "F"));
+  const auto forward = [&](const GraphFile::Result& x) { return file("exp", x, x).graph(); };
+  EXPECT_NO_THROW(check_forward(forward({"f32", {1, 6}}), "F"));
   const auto refused = [](const Graph& graph, std::vector<std::string> facts) {
     facts.insert(
-        facts.end(), {"graph: not for predict: F; ", "dump() of the graph of a prediction"});
+        facts.end(), {"graph: not for predict: F; ", "to_json() of the graph of a prediction"});
     expect_error(Error::Kind::data, facts, [&] { check_forward(graph, "F"); });
   };
   refused(saved(SmallMlp().training_graph()), {"it changes 13 tensors in place"});
   refused(rewrite(SmallMlp().training_graph(), RuleSet("all"), Device::Type::cpu).graph,
       {"it changes 13 tensors in place"});
-  refused(forward("f32[4, 6]", "f32[4, 6]"), {"its input is f32[4, 6], wanted f32[1, N]"});
-  refused(forward("f64[1, 6]", "f64[1, 6]"), {"f64[1, 6]"});
-  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\n%1 = sum(%0) f32[]\noutput \"y\" %1\n",
-              "F"),
-      {"its output is f32[], wanted f32[1, C]"});
-  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\noutput\n", "F"),
-      {"1 inputs and 0 outputs"});
-  refused(parse("sinter-graph 1\n%0 = input \"x\" f32[1, 6]\naccumulate(%0, %0)\noutput \"y\" %0\n",
-              "F"),
-      {"changes 1 tensors in place"});
+  refused(forward({"f32", {4, 6}}), {"its input is f32[4, 6], wanted f32[1, N]"});
+  refused(forward({"f64", {1, 6}}), {"f64[1, 6]"});
+  refused(
+      file("sum", {"f32", {1, 6}}, {"f32", {}}).graph(), {"its output is f32[], wanted f32[1, C]"});
+  GraphFile none;
+  const int x = none.input("x", "f32", {1, 6});
+  refused(none.graph(), {"1 inputs and 0 outputs"});
+  none.op("accumulate", {x, x});
+  none.output(x);
+  refused(none.graph(), {"changes 1 tensors in place"});
 }
 
 TEST(GraphBind, LoadReadsAFileAndNamesIt) {
   const test::TempDir dir;
-  const std::string file = dir.write("graph.txt", std::string(kViewed));
-  EXPECT_EQ(dump(load(file)), kViewed);
-  dir.write("graph.txt", std::string("sinter-graph 1\n%0 = relu(%1) f32[2]\n"));
-  expect_error(Error::Kind::data, {"undefined value", file + " line 2"}, [&] { load(file); });
+  GraphFile graph = viewed();
+  const std::string file = dir.write("graph.json", graph.text());
+  EXPECT_EQ(dump(load(file)), dump(graph.graph()));
+  graph.op("relu", {9});
+  dir.write("graph.json", graph.text());
+  expect_error(Error::Kind::data, {"undefined value", file + ".nodes[1]; %9"}, [&] { load(file); });
   expect_error(
       Error::Kind::data, {"cannot read", "none", "No such file"}, [&] { load(dir.file("none")); });
   expect_error(Error::Kind::data, {"cannot read"}, [&] { load(dir.path()); });

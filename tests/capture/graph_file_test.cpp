@@ -1,11 +1,12 @@
-// A graph file may hold anything. What parse(), bind() and check_forward() let through runs inside
-// its buffers: each operand is what its op reads, by the op's own shape rule. See also
+// A graph file may hold anything. What read_graph(), bind() and check_forward() let through runs
+// inside its buffers: each operand is what its op reads, by the op's own shape rule. See also
 // tests/fuzz/graph_fuzz.cpp.
 #include <gtest/gtest.h>
 
 #include "capture/bind.h"
 #include "capture/executor.h"
 #include "ops/ops.h"
+#include "tests/capture/graph_file.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {
@@ -13,92 +14,137 @@ namespace {
 
 using test::expect_error;
 
-struct BadGraph {
-  const char *what, *body;
-  std::vector<std::string> facts;
-};
-
 TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
-  const BadGraph kBad[] = {
-      {"a saved value that is smaller than dy",
-          "%0 = input \"x\" f32[1, 784]\n%1 = view(%0) f32[1, 4]\n%2 = tanh(%1) f32[1, 4]\n"
-          "%3 = tanh_backward(%0, %2) f32[1, 784]\n",
-          {"line 5", "tanh_backward: ", "f32[1, 784]", "f32[1, 4]"}},
-      {"a saved value that is larger than dy",
-          "%0 = input \"x\" f32[2, 8]\n%1 = view(%0) f32[8]\n%2, %3 = mul_backward(%1, %0, %1) "
-          "f32[8], f32[8]\n",
-          {"line 4", "mul_backward: ", "f32[8]", "f32[2, 8]"}},
-      {"bytes in place of numbers",
-          "%0 = input \"x\" f32[1, 784]\n%1 = input \"b\" u8[1, 784]\n%2 = tanh_backward(%0, %1) "
-          "f32[1, 784]\n",
-          {"line 4", "tanh_backward: ", "u8[1, 784]"}},
-      {"numbers in place of a condition",
-          "%0 = input \"x\" f32[4]\n%1, %2 = where_backward(%0, %0, %0, %0) f32[4], f32[4]\n",
-          {"line 3", "where_backward: ", "u8"}},
-      {"a gradient of whole numbers",
-          "%0 = input \"g\" f32[4]\n%1 = input \"y\" i32[4]\n%2 = nll_backward(%0, %1) i32[4, 3] "
-          "classes=3 out=i32\n",
-          {"line 4", "nll_backward: ", "i32"}},
-      {"losses that are no numbers",
-          "%0 = input \"l\" i32[4]\n%1 = param \"w\" f32[2]\n%2 = param \"step_state\" u8[112]\n"
-          "sgd_update(%1, %1, -, -, -, -, %2, %0, -) tail=1\n",
-          {"line 5", "sgd_update: ", "losses", "i32[4]"}},
-      {"a random state that is too short",
-          "%0 = param \"r\" i64[1]\n%1 = param \"w\" f32[2]\n%2 = param \"step_state\" u8[112]\n"
-          "sgd_update(%1, %1, -, -, -, -, %2, -, %0) tail=1\n",
-          {"line 5", "sgd_update: ", "rng", "i64[1]"}},
-      {"a step state with gaps",
-          "%0 = param \"w\" f32[2]\n%1 = param \"step_state\" u8[112] strides=[0]\n"
-          "sgd_update(%0, %0, -, -, -, -, %1, -, -)\n",
-          {"line 4", "sgd_update: ", "state"}},
-      {"a step state between two numbers",
-          "%0 = param \"w\" f32[2]\n%1 = param \"s\" u8[120]\n%2 = view(%1) u8[112] offset=1\n"
-          "sgd_update(%0, %0, -, -, -, -, %2, -, -)\n",
-          {"line 5", "sgd_update: ", "state", "multiple of 8"}},
-      {"Adam's second average in a plain update",
-          "%0 = param \"w\" f32[2]\n%1 = param \"v\" i32[1]\n%2 = param \"step_state\" u8[112]\n"
-          "multi_tensor_update(%0, %0, -, %1, -, -, %2, -, -)\n",
-          {"line 5", "multi_tensor_update: ", "i32[1]"}},
-      {"the state of a bias that is not there",
-          "%0 = param \"w\" f32[2, 3]\n%1 = param \"v\" i32[1]\n%2 = param \"step_state\" u8[112]\n"
-          "%3 = input \"dy\" f32[4, 2]\n%4 = input \"x\" f32[4, 3]\n"
-          "weight_grad_update(%3, %4, %0, -, -, -, -, -, %1, -, -, -, %2, -, -) optimizer=sgd\n",
-          {"line 7", "weight_grad_update: ", "i32[1]"}},
-      {"an input that begins elsewhere",
-          "%0 = input \"x\" f32[1, 784] offset=3\n%1 = exp(%0) f32[1, 784]\n",
-          {"line 2", "offset= of input", "only views have one"}},
-      {"more memory than there is",
-          "%0 = input \"x\" f32[]\n%1 = view(%0) f32[16777216, 16777216] strides=[0,0]\n"
-          "%2 = copy(%1) f32[16777216, 16777216]\n%3 = copy(%2) f32[16777216, 16777216]\n"
-          "%4 = copy(%3) f32[16777216, 16777216]\n%5 = copy(%4) f32[16777216, 16777216]\n"
-          "%6 = copy(%5) f32[16777216, 16777216]\n",
-          {"line 8", "too large"}},
+  const auto refused = [](const char* what, auto make, const std::vector<std::string>& facts) {
+    SCOPED_TRACE(what);
+    GraphFile f;
+    make(f);
+    expect_error(Error::Kind::data, facts, [&] { f.graph(); });
   };
-  for (const BadGraph& bad : kBad) {
-    SCOPED_TRACE(bad.what);
-    expect_error(Error::Kind::data, bad.facts,
-        [&] { parse(cat("sinter-graph 1\n", bad.body, "output\n"), "F"); });
-  }
+  using F = GraphFile;
+  const F::Result row{"f32", {1, 784}};
+  refused("a saved value that is smaller than dy",
+      [&](F& f) {
+        const int x = f.input("x", "f32", {1, 784}), part = f.view(x, "f32", {1, 4});
+        f.op("tanh_backward", {x, f.op("tanh", {part}, {{"f32", {1, 4}}})}, {row});
+      },
+      {"F.nodes[1]", "tanh_backward: ", "f32[1, 784]", "f32[1, 4]"});
+  refused("a saved value that is larger than dy",
+      [&](F& f) {
+        const int x = f.input("x", "f32", {2, 8}), part = f.view(x, "f32", {8});
+        f.op("mul_backward", {part, x, part}, {{"f32", {8}}, {"f32", {8}}});
+      },
+      {"F.nodes[0]", "mul_backward: ", "f32[8]", "f32[2, 8]"});
+  refused("bytes in place of numbers",
+      [&](F& f) {
+        const int x = f.input("x", "f32", {1, 784});
+        f.op("tanh_backward", {x, f.input("b", "u8", {1, 784})}, {row});
+      },
+      {"F.nodes[0]", "tanh_backward: ", "u8[1, 784]"});
+  refused("numbers in place of a condition",
+      [&](F& f) {
+        const int x = f.input("x", "f32", {4});
+        f.op("where_backward", {x, x, x, x}, {{"f32", {4}}, {"f32", {4}}});
+      },
+      {"F.nodes[0]", "where_backward: ", "u8"});
+  refused("a gradient of whole numbers",
+      [&](F& f) {
+        const int g = f.input("g", "f32", {4}), y = f.input("y", "i32", {4});
+        f.op("nll_backward", {g, y}, {{"i32", {4, 3}}}, {{"classes", "3"}, {"out", "i32"}});
+      },
+      {"F.nodes[0]", "nll_backward: ", "i32"});
+  refused("losses that are no numbers",
+      [&](F& f) {
+        const int l = f.input("l", "i32", {4}), w = f.param("w", "f32", {2}),
+                  s = f.param("step_state", "u8", {112});
+        f.op("sgd_update", {w, w, -1, -1, -1, -1, s, l, -1}, {}, {{"tail", "1"}});
+      },
+      {"F.nodes[0]", "sgd_update: ", "losses", "i32[4]"});
+  refused("a random state that is too short",
+      [&](F& f) {
+        const int r = f.param("r", "i64", {1}), w = f.param("w", "f32", {2}),
+                  s = f.param("step_state", "u8", {112});
+        f.op("sgd_update", {w, w, -1, -1, -1, -1, s, -1, r}, {}, {{"tail", "1"}});
+      },
+      {"F.nodes[0]", "sgd_update: ", "rng", "i64[1]"});
+  refused("a step state with gaps",
+      [&](F& f) {
+        const int w = f.param("w", "f32", {2}), s = f.param("step_state", "u8", {112}, Strides{0});
+        f.op("sgd_update", {w, w, -1, -1, -1, -1, s, -1, -1});
+      },
+      {"F.nodes[0]", "sgd_update: ", "state"});
+  refused("a step state between two numbers",
+      [&](F& f) {
+        const int w = f.param("w", "f32", {2}), s = f.param("s", "u8", {120}),
+                  odd = f.view(s, "u8", {112}, {}, 1);
+        f.op("sgd_update", {w, w, -1, -1, -1, -1, odd, -1, -1});
+      },
+      {"F.nodes[0]", "sgd_update: ", "state", "multiple of 8"});
+  refused("Adam's second average in a plain update",
+      [&](F& f) {
+        const int w = f.param("w", "f32", {2}), v = f.param("v", "i32", {1}),
+                  s = f.param("step_state", "u8", {112});
+        f.op("multi_tensor_update", {w, w, -1, v, -1, -1, s, -1, -1});
+      },
+      {"F.nodes[0]", "multi_tensor_update: ", "i32[1]"});
+  refused("the state of a bias that is not there",
+      [&](F& f) {
+        const int w = f.param("w", "f32", {2, 3}), v = f.param("v", "i32", {1}),
+                  s = f.param("step_state", "u8", {112}), dy = f.input("dy", "f32", {4, 2}),
+                  x = f.input("x", "f32", {4, 3});
+        f.op("weight_grad_update", {dy, x, w, -1, -1, -1, -1, -1, v, -1, -1, -1, s, -1, -1}, {},
+            {{"optimizer", "sgd"}});
+      },
+      {"F.nodes[0]", "weight_grad_update: ", "i32[1]"});
+  refused("an input that begins elsewhere",
+      [&](F& f) {
+        f.op("exp", {f.input("x", "f32", {1, 784})}, {row});
+        f.json["values"][0]["offset"] = 3;
+      },
+      {"F.values[0]", "offset 3; only views have one"});
+  refused("a result that begins elsewhere",
+      [&](F& f) {
+        const int y = f.op("exp", {f.input("x", "f32", {1, 784})}, {row});
+        f.json["values"][size_t(y)]["offset"] = 3;
+      },
+      {"F.values[1]", "offset 3; only views have one"});
+  refused("a result that is not dense",
+      [&](F& f) {
+        const int y = f.op("exp", {f.input("x", "f32", {4, 4})}, {{"f32", {4, 4}}});
+        f.json["values"][size_t(y)]["strides"] = {1, 4};
+      },
+      {"F.nodes[0]", "results do not fit", "not dense"});
+  refused("a result in the memory of another",
+      [&](F& f) {
+        const int y = f.op("exp", {f.input("x", "f32", {4})}, {{"f32", {4}}});
+        f.op("exp", {y}, {});
+        f.json["nodes"][1]["out"] = {f.view(y, "f32", {4})};
+      },
+      {"not a result: F.nodes[1]; %2"});
+  refused("more memory than there is",
+      [&](F& f) {
+        constexpr int64_t kSide = 16'777'216;
+        int last = f.view(f.input("x", "f32", {}), "f32", {kSide, kSide}, Strides{0, 0});
+        for (int i = 0; i < 5; ++i) last = f.op("copy", {last}, {{"f32", {kSide, kSide}}});
+      },
+      {"F.nodes[4]", "too large"});
 }
 
-constexpr char kStridedInput[] = R"(sinter-graph 1
-%0 = input "x" f32[1, 784] strides=[784,4096]
-%1 = copy(%0) f32[1, 784]
-output "y" %1
-)";
-
 TEST(GraphFile, InputsAreWhatTheFileSays) {
-  const Graph graph = parse(kStridedInput, "F");
+  GraphFile one;
+  one.output(
+      one.op("copy", {one.input("x", "f32", {1, 784}, Strides{784, 4096})}, {{"f32", {1, 784}}}));
+  const Graph graph = one.graph();
   expect_error(Error::Kind::data, {"not for predict: F", "strides [784, 4096]"},
       [&] { check_forward(graph, "F"); });
   Executor strided(graph);
   expect_error(Error::Kind::shape, {"graph: input 0 ", "f32[1, 784]", "[784, 4096]"}, [&] {
     strided.run({Tensor::ones({1, 784})});
   });
-  Executor two(parse(
-      "sinter-graph 1\n%0 = input \"x\" f32[4]\n%1 = input \"y\" f32[4]\n%2 = mul(%0, %1) f32[4]\n"
-      "output \"z\" %2\n",
-      "F"));
+  GraphFile product;
+  const int x = product.input("x", "f32", {4}), y = product.input("y", "f32", {4});
+  product.output(product.op("mul", {x, y}, {{"f32", {4}}}));
+  Executor two(product.graph());
   const Tensor four = Tensor::full({4}, 3);
   two.run({four, four});
   EXPECT_EQ(two.outputs()[0].to_vector<float>(), (std::vector<float>{9, 9, 9, 9}));
@@ -116,9 +162,9 @@ TEST(GraphFile, InputsAreWhatTheFileSays) {
 
 TEST(GraphFile, ConstantsThatDifferAreToldApart) {
   const auto with = [](const char* number) {
-    return parse(cat("sinter-graph 1\n%0 = const ", number,
-                     " f64[2]\n%1 = exp(%0) f64[2]\noutput \"y\" %1\n"),
-        "F");
+    GraphFile f;
+    f.output(f.op("exp", {f.constant(number, "f64", {2})}, {{"f64", {2}}}));
+    return f.graph();
   };
   EXPECT_EQ(difference(with("0.3333333"), with("0.3333334")),
       "op 0, exp f64[2]: operand 0, a constant, is 0.3333333 in the first recording, 0.3333334 in "

@@ -289,7 +289,8 @@ TEST(MnistGraph, AFileThatIsThereStays) {
             "hint: --force writes over it, --dump-graph NAME takes another name"});
     EXPECT_EQ(text_of(program.folder() / "g_fused.txt"), "mine");
     program.run(0, words + Words{"--force"});
-    EXPECT_TRUE(text_of(program.folder() / "g_fused.txt").starts_with("sinter-graph 1"));
+    EXPECT_TRUE(
+        text_of(program.folder() / "g_fused.txt").starts_with("{\"schema\": \"sinter.graph/2\""));
     program.write("g_fused.txt", std::string("mine"));
   }
 }
@@ -298,17 +299,27 @@ TEST(MnistGraph, AFileThatIsThereStays) {
 TEST(MnistGraph, AStrangersFileIsRefusedByName) {
   const Program program;
   program.run(0, kTiny + Words{"--out", "r"});
-  program.write("odd", std::string(R"(sinter-graph 1
-%0 = input "x" f32[1, 784]
-%1 = view(%0) f32[1, 10]
-%2 = cast(%1) u8[1, 10] dtype=u8
-%3 = cast(%1) i32[1, 10] dtype=i32
-%4 = view(%3) i32[1]
-%5 = sum(%0) f32[]
-%6 = cast(%5) i64[] dtype=i64
-%7 = view(%6) i64[1]
-%8, %9 = gather_batch(%2, %4, %7) f32[1, 10], i32[1]
-output "y" %8
+  program.write("odd", std::string(R"({"schema": "sinter.graph/2",
+"values": [
+  {"is":"input","dtype":"f32","shape":[1,784],"strides":[784,1],"of":-1,"offset":0,"name":"x","number":""},
+  {"is":"view","dtype":"f32","shape":[1,10],"strides":[10,1],"of":0,"offset":0,"name":"","number":""},
+  {"is":"result","dtype":"u8","shape":[1,10],"strides":[10,1],"of":-1,"offset":0,"name":"","number":""},
+  {"is":"result","dtype":"i32","shape":[1,10],"strides":[10,1],"of":-1,"offset":0,"name":"","number":""},
+  {"is":"view","dtype":"i32","shape":[1],"strides":[1],"of":3,"offset":0,"name":"","number":""},
+  {"is":"result","dtype":"f32","shape":[],"strides":[],"of":-1,"offset":0,"name":"","number":""},
+  {"is":"result","dtype":"i64","shape":[],"strides":[],"of":-1,"offset":0,"name":"","number":""},
+  {"is":"view","dtype":"i64","shape":[1],"strides":[1],"of":6,"offset":0,"name":"","number":""},
+  {"is":"result","dtype":"f32","shape":[1,10],"strides":[10,1],"of":-1,"offset":0,"name":"","number":""},
+  {"is":"result","dtype":"i32","shape":[1],"strides":[1],"of":-1,"offset":0,"name":"","number":""}],
+"nodes": [
+  {"op":"cast","attrs":{"dtype":"u8"},"in":[1],"out":[2],"role":"none"},
+  {"op":"cast","attrs":{"dtype":"i32"},"in":[1],"out":[3],"role":"none"},
+  {"op":"sum","attrs":{},"in":[0],"out":[5],"role":"none"},
+  {"op":"cast","attrs":{"dtype":"i64"},"in":[5],"out":[6],"role":"none"},
+  {"op":"gather_batch","attrs":{},"in":[2,4,7],"out":[8,9],"role":"none"}],
+"gradients": [],
+"outputs": [
+  8]}
 )"));
   expect_facts(program.run(3, {"predict", "--from", "r", "--index", "0", "--graph", "odd"}).err,
       {"error: graph: not for predict: odd; gather_batch: index out of range: "});

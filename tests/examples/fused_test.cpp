@@ -47,8 +47,8 @@ TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
       r.out, {"\ngroup 1  softmax_xent ", "\ngroup 8  weight_grad_update  <- ",
                  "adam_update of 0.weight", "\nmemory   ", "\n25 launches -> 9 (rules all)\n"});
   const std::string graph = text_of(program.folder() / "step.txt");
-  EXPECT_TRUE(graph.starts_with("sinter-graph 1\n"));
-  expect_facts(graph, {" = gather_batch(", " = linear_act(%", "\nweight_grad_update("});
+  EXPECT_TRUE(graph.starts_with("{\"schema\": \"sinter.graph/2\""));
+  expect_facts(graph, {" = gather_batch(", " = linear_act(%", "\n  \"weight_grad_update("});
 
   // A training step is no graph to predict with.
   const Result refused = program.run(3, {"predict", "--index", "0", "--graph", "step.txt"});
@@ -212,7 +212,7 @@ TEST(MnistFused, ASavedGraphPredictsToTheLastBit) {
                  graph = program.run(0, predict + Words{"--graph", "g.txt"});
     EXPECT_EQ(graph.out, model.out) << dtype;
   }
-  expect_facts(text_of(program.folder() / "g.txt"), {"\noutput \"logits\" %"});
+  expect_facts(text_of(program.folder() / "g.txt"), {"\n  \"output \\\"logits\\\" %"});
 }
 
 TEST(MnistFused, ALossThatIsNotANumberNamesTheStepOfAReplay) {

@@ -1,11 +1,11 @@
-// Saved graphs: what parses is a graph that holds its own rules, its dump is the dump of what that
-// parses to, and a small one runs inside its buffers: once with each buffer in a block of its own,
-// where the sanitizer sees every step beyond it, and once by the Executor, whose memory plan must
-// give the same bits.
+// Saved graphs: what is read is a graph that holds its own rules, its file is the file of what that
+// reads back as, and a small one runs inside its buffers: once with each buffer in a block of its
+// own, where the sanitizer sees every step beyond it, and once by the Executor, whose memory plan
+// must give the same bits.
 //
 // Bytes that do not begin as a file do are a recipe for one: ops, operands and attributes are drawn
-// from them, and a line that parse() refuses is left out. So whatever a shape rule lets through is
-// run.
+// from them, and one that read_graph() refuses is left out. So whatever a shape rule lets through
+// is run.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,14 +16,15 @@
 #include "core/parallel.h"
 #include "core/rng.h"
 #include "ops/optim/step_state.h"
+#include "tests/capture/graph_file.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sinter::fuzz {
 namespace {
 
-using capture::Buffer, capture::Graph, capture::Node, capture::Value;
+using capture::Buffer, capture::Graph, capture::GraphFile, capture::Node, capture::Value;
 
-constexpr size_t kMaxAttempts = 64, kMaxLines = 20, kMaxNodes = 64;
+constexpr size_t kMaxAttempts = 64, kMaxParts = 20, kMaxNodes = 64;
 constexpr int64_t kMaxElements = 4096;  // of a value that is run
 
 [[noreturn]] void fail(const std::string& what, const std::string& text) {
@@ -56,25 +57,31 @@ Dims dims(Recipe& r, size_t rank) {
   return out;
 }
 
-std::string outside_line(Recipe& r, size_t number) {
-  static constexpr DType kTypes[] = {
-      DType::f32, DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8};
-  const char* kind = r.below(2) ? "input" : "param";
-  const DType type = r.one_of(kTypes);
-  const size_t rank = r.below(4);
-  std::string line =
-      cat("%", number, " = ", kind, " \"v", number, "\" ", name_of(type), dims(r, rank).str());
-  if (r.below(6) == 1) line += " strides=" + print_value(dims(r, rank));
-  return line + "\n";
+std::optional<Strides> strides(Recipe& r, bool given, size_t rank) {
+  return given ? std::optional<Strides>(dims(r, rank)) : std::nullopt;
 }
 
-std::string view_line(Recipe& r, const Graph& graph) {
+void add_outside(Recipe& r, GraphFile& file, size_t number) {
+  static constexpr DType kTypes[] = {
+      DType::f32, DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8};
+  const bool input = r.below(2);
+  const DType type = r.one_of(kTypes);
+  const size_t rank = r.below(4);
+  const Shape shape = dims(r, rank);
+  const std::optional<Strides> laid = strides(r, r.below(6) == 1, rank);
+  if (input) {
+    file.input(cat("v", number), name_of(type), shape, laid);
+  } else {
+    file.param(cat("v", number), name_of(type), shape, laid);
+  }
+}
+
+void add_view(Recipe& r, GraphFile& file, const Graph& graph) {
   const size_t base = r.below(graph.values.size()), rank = r.below(4);
-  std::string line = cat("%", graph.values.size(), " = view(%", base, ") ",
-      name_of(graph.values[base].dtype), dims(r, rank).str());
-  if (r.below(2)) line += " strides=" + print_value(dims(r, rank));
-  if (r.below(2)) line += cat(" offset=", r.below(8));
-  return line + "\n";
+  const Shape shape = dims(r, rank);
+  const std::optional<Strides> laid = strides(r, r.below(2), rank);
+  const int64_t offset = r.below(2) ? int64_t(r.below(8)) : 0;
+  file.view(int(base), name_of(graph.values[base].dtype), shape, laid, offset);
 }
 
 Attrs attributes(Recipe& r, const OpDef& op) {
@@ -90,62 +97,60 @@ Attrs attributes(Recipe& r, const OpDef& op) {
   return attrs;
 }
 
-// "" if the op refuses the operands.
-std::string op_line(Recipe& r, const Graph& graph) {
+// Adds nothing if the op refuses the operands.
+void add_op(Recipe& r, GraphFile& file, const Graph& graph) {
   const std::span<const OpDef* const> ops = all_ops();
   const OpDef& op = *ops[r.below(ops.size())];
-  if (op.view) return "";
+  if (op.view) return;
   const size_t most = std::min<size_t>(size_t(op.most_inputs()), 24), least = size_t(op.min_inputs);
   const size_t n = least + r.below(most - least + 1);
   std::vector<int> in;
-  std::string operands;
   for (size_t i = 0; i < n; ++i) {
     const bool may_be_absent = op.in_place() || i >= least;
     in.push_back(may_be_absent && r.below(3) == 1 ? -1 : int(r.below(graph.values.size())));
-    operands += cat(i ? ", " : "", in.back() < 0 ? "-" : cat("%", in.back()));
   }
   const Attrs attrs = attributes(r, op);
-  Tensors results;
+  std::map<std::string, std::string> texts;
+  for (const AttrField& field : attrs.fields()) texts[std::string(field.name)] = field.text();
+  std::vector<GraphFile::Result> results;
   try {
-    results = op.results(graph.metas(in), attrs);
+    for (const Tensor& t : op.results(graph.metas(in), attrs))
+      results.push_back({name_of(t.dtype()), t.shape()});
   } catch (const Error& error) {
     if (error.kind() == Error::Kind::internal) fail(error.what(), capture::dump(graph));
-    return "";
+    return;
   }
-  std::string numbers, types;
-  for (size_t i = 0; i < results.size(); ++i) {
-    numbers += cat(i ? ", %" : "%", graph.values.size() + i);
-    types += cat(i ? ", " : " ", name_of(results[i].dtype()), results[i].shape().str());
-  }
-  return cat(numbers, results.empty() ? "" : " = ", op.text(), "(", operands, ")", types, " ",
-      attrs.str(), "\n");
+  file.op(op.text(), in, results, texts);
 }
 
 std::string file_of(Recipe r) {
-  std::string text =
-      "sinter-graph 1\n%0 = param \"step_state\" u8[112]\n%1 = param \"rng\" i64[3]\n";
-  Graph graph = capture::parse(text + "output\n", "F");
-  size_t lines = 0;
-  for (size_t i = 0; i < kMaxAttempts && lines < kMaxLines && !r.done(); ++i) {
+  GraphFile file;
+  file.param("step_state", "u8", {112});
+  file.param("rng", "i64", {3});
+  Graph graph = file.graph();
+  size_t parts = 0;
+  for (size_t i = 0; i < kMaxAttempts && parts < kMaxParts && !r.done(); ++i) {
     const size_t what = i < 2 ? 0 : r.below(8);
-    const std::string line = what == 0   ? outside_line(r, graph.values.size())
-                             : what == 1 ? view_line(r, graph)
-                                         : op_line(r, graph);
-    if (line.empty()) continue;
+    GraphFile longer = file;
+    if (what == 0) {
+      add_outside(r, longer, graph.values.size());
+    } else if (what == 1) {
+      add_view(r, longer, graph);
+    } else {
+      add_op(r, longer, graph);
+    }
     try {
-      graph = capture::parse(text + line + "output\n", "F");
-      text += line;
-      ++lines;
+      graph = longer.graph();
+      parts += longer.json != file.json;
+      file = longer;
     } catch (const Error& error) {
       check_error(error);
     }
   }
-  std::string outputs;  // all that a graph may give: an input is none
-  for (size_t i = 0; i < graph.values.size(); ++i) {
-    if (graph.buffers[graph.values[i].buffer].kind != Buffer::Kind::input)
-      outputs += cat(outputs.empty() ? "" : ", ", "\"y", i, "\" %", i);
+  for (size_t i = 0; i < graph.values.size(); ++i) {  // all that a graph may give: an input is none
+    if (graph.buffers[graph.values[i].buffer].kind != Buffer::Kind::input) file.output(int(i));
   }
-  return cat(text, "output ", outputs, "\n");
+  return file.text();
 }
 
 // ---- running
@@ -257,15 +262,15 @@ void run_both_ways(const Graph& graph) {
 void one(Bytes bytes) {
   set_num_threads(1);
   std::string text(text_of(bytes));
-  if (!text.starts_with("sinter")) text = file_of(Recipe(bytes));
-  const Graph graph = capture::parse(text, "F");
-  graph.verify("parse");
-  const std::string dumped = capture::dump(graph);
+  if (!text.starts_with('{') && !text.starts_with("sinter")) text = file_of(Recipe(bytes));
+  const Graph graph = capture::read_graph(text, "F");
+  graph.verify("read_graph");
+  const std::string written = capture::to_json(graph);
   try {
-    if (capture::dump(capture::parse(dumped, "F")) != dumped)
-      fail("not the same text again", dumped);
+    if (capture::to_json(capture::read_graph(written, "F")) != written)
+      fail("not the same file again", written);
   } catch (const std::exception& error) {
-    fail(error.what(), dumped);
+    fail(error.what(), written);
   }
   if (is_small(graph)) run_both_ways(graph);
 }

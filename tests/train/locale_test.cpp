@@ -5,7 +5,6 @@
 
 #include "capture/bind.h"
 #include "capture/explain.h"
-#include "capture/statement.h"
 #include "core/json.h"
 #include "data/idx.h"
 #include "data/npy.h"
@@ -32,7 +31,7 @@ Texts long_graph() {
   });
   for (int i = 0; i < 3; ++i) step({Tensor::full({2, 2}, .5)});
   const test::TempDir folder;
-  const std::string text = capture::dump(step.captured()->fused.graph);
+  const std::string text = capture::to_json(step.captured()->fused.graph);
   const std::string file = folder.write("a.graph", text);
   return {{"graph", text}, {"graph, read", capture::dump(capture::load(file))},
       {"explain", capture::explain(*step.captured())}};
