@@ -377,8 +377,7 @@ void Step::recheck(Entry& entry, const Tensors& inputs) {
   ++stats_.rechecks;
   entry.recheck_at =
       options_.recheck_every ? entry.recheck_at + *options_.recheck_every : 10 * entry.recheck_at;
-  const std::string differs =
-      difference(*entry.captured, now, {"as it was captured", "at this call"});
+  const auto differs = difference(*entry.captured, now, {"as it was captured", "at this call"});
   if (differs.empty()) return;
   forget(entry);
   throw Error(Error::Kind::state,
