@@ -98,9 +98,6 @@ Tensor without_memory(const Tensor& t) {
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.shape() == b.shape() && a.strides() == b.strides();
 }
-bool same_place(const Tensor& a, const Tensor& b) {
-  return same_layout(a, b) && a.offset() == b.offset();
-}
 
 const Leaf* find_leaf(const std::vector<Leaf>& leaves, const Leaf& wanted) {
   for (const Leaf& leaf : leaves) {
@@ -127,7 +124,7 @@ bool began_alike(const Recorded& a, const Recorded& b) {
     const Tensor x = leaf.before, y = other ? other->before : x;
     if (x.defined() != y.defined() || has_memory(x) != has_memory(y)) return false;
     const bool stays = !is_external(a.recorded, x) || x.storage() == y.storage();
-    return !has_memory(x) || (same_place(x, y) && stays);
+    return !has_memory(x) || (same_layout(x, y) && x.offset() == y.offset() && stays);
   });
 }
 

@@ -54,7 +54,6 @@ Tensor gradient_of(const Tensor& t);
 bool has_memory(const Tensor& gradient);
 Tensor without_memory(const Tensor& t);
 bool same_layout(const Tensor& a, const Tensor& b);
-bool same_place(const Tensor& a, const Tensor& b);  // and the offset in their storages
 
 // The leaf of `leaves` that stands for the same tensor, or nullptr.
 const Leaf* find_leaf(const std::vector<Leaf>& leaves, const Leaf& wanted);

@@ -186,7 +186,7 @@ bool Step::gradients_fit(const Captured& captured, const Tensors& inputs) const 
     if (g.any) return true;
     const Tensor now = gradient_of(tensor_of(g, inputs));
     if (!g.read) return now.defined() == g.before.defined();
-    return has_memory(now) && same_place(now, g.before) &&
+    return has_memory(now) && same_layout(now, g.before) && now.offset() == g.before.offset() &&
            (!has_memory(g.before) || now.storage() == g.before.storage());
   });
 }
@@ -295,11 +295,8 @@ const Tensors& Step::operator()(const Tensors& inputs) {
     adopts_ = false;
   }
   if (entry) {
-    if (!entry->captured) {
-      entry = &capture(*entry, inputs, key);
-    } else if (entry->calls + 1 == entry->recheck_at) {
-      recheck(*entry, inputs);
-    }
+    if (!entry->captured) entry = &capture(*entry, inputs, key);
+    if (entry->calls + 1 == entry->recheck_at) recheck(*entry, inputs);
     replay(*entry->captured, inputs);
   } else {
     entry = &add_entry(inputs, key, record(inputs, How::run));
@@ -376,12 +373,11 @@ Step::Entry& Step::capture(Entry& first, const Tensors& inputs, const Key& key) 
 
 void Step::recheck(Entry& entry, const Tensors& inputs) {
   const profiler::Scope scope("recheck");
-  const Captured& c = *entry.captured;
-  const Recorded now = record(inputs, How::trace, c.leaves);
+  const Recorded now = record(inputs, How::trace, entry.captured->leaves);
   ++stats_.rechecks;
   entry.recheck_at =
       options_.recheck_every ? entry.recheck_at + *options_.recheck_every : 10 * entry.recheck_at;
-  const std::string differs = difference(c, now, {"as it was captured", "at this call"});
+  const auto differs = difference(*entry.captured, now, {"as it was captured", "at this call"});
   if (differs.empty()) return;
   forget(entry);
   throw Error(Error::Kind::state,
