@@ -10,8 +10,6 @@
 namespace sinter {
 namespace {
 
-constexpr int64_t kTile = 1024;
-
 Tensors infer(Operands in, const Attrs& attrs) {
   const ChainProgram& p = attrs.as<ChainAttrs>().program;
   SINTER_CHECK(is_valid(p) && p.n_inputs == int(in.size()), shape,
@@ -41,38 +39,15 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(chain_flops(attrs.as<ChainAttrs>().program) * out[0].numel(), in, out);
 }
 
-// Dense operands, as one row; those that are broadcast are spread tile by tile.
-template <class T> void run(const Call& call) {
-  const ChainProgram& p = call.as<ChainAttrs>().program;
-  const int64_t total = call.out[0].numel();
-  const ChainLoop<T, T> loop(p);
-  std::array<Broadcast, kChainInputs> broadcasts;
-  for (int i = 0; i < p.n_inputs; ++i)
-    broadcasts[i] = *broadcast_of(call.in[i], call.out[0].shape());
-  parallel_for((total + kTile - 1) / kTile,
-      grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * int64_t(sizeof(compute_t<T>))),
-      [&](int64_t first, int64_t last) {
-        T* tiles = nullptr;
-        const T* in[kChainInputs];
-        T* out[kChainOutputs];
-        for (int64_t begin = first * kTile; begin < std::min(last * kTile, total); begin += kTile) {
-          const int64_t n = std::min(kTile, total - begin);
-          for (int i = 0; i < p.n_inputs; ++i) {
-            const T* x = call.in[i].data<T>();
-            in[i] = x + begin;
-            if (broadcasts[i].full) continue;
-            if (!tiles) tiles = thread_buffer<T, BufferFor::spread>(p.n_inputs * kTile);
-            in[i] = tiles + i * kTile;
-            broadcast_to(x, broadcasts[i], begin, n, tiles + i * kTile);
-          }
-          for (int r = 0; r < p.n_outputs; ++r) out[r] = call.out[r].data<T>() + begin;
-          loop(in[0], in + 1, out, n);
-        }
-      });
-}
-
 void cpu(const Call& call) {
-  visit_float(call.out[0].dtype(), [&]<class T>(T) { run<T>(call); });
+  const ChainProgram& p = call.as<ChainAttrs>().program;
+  visit_float(call.out[0].dtype(), [&]<class T>(T) {
+    const ChainLoop<T, T> loop(p);
+    const DenseRow row = [](const void* chain, char* const* at, int64_t n) {
+      (*static_cast<const ChainLoop<T, T>*>(chain))(at, n);
+    };
+    run_on_cpu(call, row, &loop, chain_flops(p));
+  });
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
