@@ -1,23 +1,9 @@
 // All ops, from their lists: structured ops in ops/ops.h, pointwise ops in
-// ops/pointwise/pointwise.h, fused ops in ops/fused/fused.h.
+// ops/pointwise/pointwise.h (pointwise_ops() is that of their steps, chain.cpp), fused ops in
+// ops/fused/fused.h.
 #include "ops/fused/fused.h"
 
 namespace sinter {
-
-namespace pointwise_detail {
-std::vector<const OpDef*> arithmetic_ops();  // pointwise_arithmetic.cpp
-std::vector<const OpDef*> activation_ops();  // pointwise_activations.cpp
-}  // namespace pointwise_detail
-
-std::span<const OpDef* const> pointwise_ops() {
-  static const std::vector<const OpDef*> ops = [] {
-    std::vector<const OpDef*> list = pointwise_detail::arithmetic_ops();
-    const std::vector<const OpDef*> activations = pointwise_detail::activation_ops();
-    list.insert(list.end(), activations.begin(), activations.end());
-    return list;
-  }();
-  return ops;
-}
 
 #define SINTER_ADDRESS(op, ...) &op,
 

@@ -35,7 +35,7 @@ ChainProgram gate_grad_program(Act which) {
       return program(3, {step<Mul>(0, 2), step<Mul>(0, 1)}, {3, 4});
     } else if constexpr (Op::saves == Saves::output) {
       return program(
-          3, {step<Mul>(0, 2), step<Op>(1), step<Op, true>(3, 4), step<Mul>(0, 4)}, {5, 6});
+          3, {step<Mul>(0, 2), step<Op>(1), step<Op, Part::first>(3, 4), step<Mul>(0, 4)}, {5, 6});
     } else {
       return gate_grad<Op>();
     }

@@ -139,8 +139,16 @@ struct EndSteps<T, kInterpreted, Operand> : EndOperands<T, kChainInputs, kChainO
       } else {
         read(registers, line.a, a);
         read(registers, line.b, b);
-        visit_step(line.op,
-            [&]<class Op, bool Backward>() { run_step<Op, Backward>(V(line.param), a, b); });
+        visit_step(line.op, [&]<class Op, Part kPart>() {
+          constexpr int kArity = kStepArity<Op, kPart>;
+          if constexpr (kArity == 1) run_step<Op, kPart>(V(line.param), a);
+          if constexpr (kArity == 2) run_step<Op, kPart>(V(line.param), a, b);
+          if constexpr (kArity == 3) {  // its own read: other steps need no registers for it
+            V c[N];
+            read(registers, line.c, c);
+            run_step<Op, kPart>(V(line.param), a, b, c);
+          }
+        });
       }
       SINTER_UNROLL
       for (int k = 0; k < kChainRegisters; ++k) {
@@ -155,21 +163,18 @@ struct EndSteps<T, kInterpreted, Operand> : EndOperands<T, kChainInputs, kChainO
   // a = the step's values. Long formulas stand there once, not for each element: the first of the
   // elements is replaced by its value, which becomes the last. The number is kept, or registers
   // would hold what follows from it (pow's are in double).
-  template <class Op, bool Backward, class V, int N>
-  static SINTER_DEVICE_FN void run_step(V number, V (&a)[N], V (&b)[N]) {
-    constexpr int kArity = kStepArity<Op, Backward>;
+  template <class Op, Part kPart, class V, int N, class... More>
+  static SINTER_DEVICE_FN void run_step(V number, V (&a)[N], More&... more) {
     const auto turn = [&] {
-      V y = a[0];
-      if constexpr (kArity == 2) y = step_value<Op, Backward>(keep(number), a[0], b[0]);
-      if constexpr (kArity == 1) y = step_value<Op, Backward>(keep(number), a[0]);
+      const V y = step_value<Op, kPart>(keep(number), a[0], more[0]...);
       SINTER_UNROLL
       for (int q = 1; q < N; ++q) {
         a[q - 1] = a[q];
-        b[q - 1] = b[q];
+        ((more[q - 1] = more[q]), ...);
       }
       a[N - 1] = y;
     };
-    if constexpr ((Backward ? Op::backward_flops : Op::flops) <= 2) {
+    if constexpr (kStepFlops<Op, kPart> <= 2) {
       SINTER_UNROLL
       for (int q = 0; q < N; ++q) turn();
     } else {

@@ -10,8 +10,6 @@
 namespace sinter {
 namespace {
 
-constexpr int64_t kTile = 1024;
-
 // Of matrices rows may lie apart, and so may those of the halves of a result.
 bool by_rows(Operands in, bool merged) {
   return merged || std::ranges::any_of(in, [](const auto& t) { return !t.is_contiguous(); });
@@ -54,36 +52,6 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
   return cost_of(chain_flops(program) * out[0].numel() / (merged ? 2 : 1), in, out);
 }
 
-// Dense operands, as one row; those that are broadcast are spread tile by tile.
-template <class T> void run(const Call& call) {
-  const ChainProgram& p = call.as<ChainAttrs>().program;
-  const int64_t total = call.out[0].numel();
-  const ChainLoop<T, T> loop(p);
-  std::array<Broadcast, kChainInputs> broadcasts;
-  for (int i = 0; i < p.n_inputs; ++i)
-    broadcasts[i] = *broadcast_of(call.in[i], call.out[0].shape());
-  parallel_for((total + kTile - 1) / kTile,
-      grain_of(kTile * (p.n_inputs + p.n_steps + p.n_outputs) * int64_t(sizeof(compute_t<T>))),
-      [&](int64_t first, int64_t last) {
-        T* tiles = nullptr;
-        const T* in[kChainInputs];
-        T* out[kChainOutputs];
-        for (int64_t begin = first * kTile; begin < std::min(last * kTile, total); begin += kTile) {
-          const int64_t n = std::min(kTile, total - begin);
-          for (int i = 0; i < p.n_inputs; ++i) {
-            const T* x = call.in[i].data<T>();
-            in[i] = x + begin;
-            if (broadcasts[i].full) continue;
-            if (!tiles) tiles = thread_buffer<T, BufferFor::spread>(p.n_inputs * kTile);
-            in[i] = tiles + i * kTile;
-            broadcast_to(x, broadcasts[i], begin, n, tiles + i * kTile);
-          }
-          for (int r = 0; r < p.n_outputs; ++r) out[r] = call.out[r].data<T>() + begin;
-          loop(in[0], in + 1, out, n);
-        }
-      });
-}
-
 template <class T> void run_rows(const Call& call) {
   const auto& [program, merged] = call.as<ChainAttrs>();
   const RowsOf<T> first(call.in[0]);
@@ -92,10 +60,15 @@ template <class T> void run_rows(const Call& call) {
 }
 
 void cpu(const Call& call) {
-  const bool rows = by_rows(call.in, call.as<ChainAttrs>().merged);
+  const auto& [program, merged] = call.as<ChainAttrs>();
+  const bool rows = by_rows(call.in, merged);
   visit_float(call.out[0].dtype(), [&]<class T>(T) {
     if (rows) return run_rows<T>(call);
-    run<T>(call);
+    const ChainLoop<T, T> loop(program);
+    const DenseRow row = [](const void* chain, char* const* at, int64_t n) {
+      (*static_cast<const ChainLoop<T, T>*>(chain))(at, n);
+    };
+    run_on_cpu(call, row, &loop, chain_flops(program));
   });
 }
 

@@ -8,12 +8,16 @@
 #include "ops/rows/row_loops.h"
 
 namespace sinter {
+
+namespace pointwise_detail {
+std::vector<ChainStep> arithmetic_steps();  // pointwise_arithmetic.cpp
+std::vector<ChainStep> activation_steps();  // pointwise_activations.cpp
+}  // namespace pointwise_detail
+
 namespace {
 
-constexpr int64_t kTile = 1024;  // elements between two steps of the interpreter: they stay in L1
-
-// The ops that can be steps: those of pointwise::List, each followed by its backward, then those of
-// the program. It never moves, since running chains read it.
+// The steps: those of pointwise::List, by kStepNumber, then those of the program's own ops. It
+// never moves, since running chains read it.
 struct StepTable {
   static constexpr size_t kMost = 1024;
   std::array<ChainStep, kMost> steps;
@@ -21,14 +25,8 @@ struct StepTable {
   std::mutex adding;
 
   StepTable() {
-    const auto list = pointwise_ops();
-    std::apply(
-        [&](auto... op) {
-          ((add(chain_step<decltype(op), false>(*list[size])),
-               add(chain_step<decltype(op), true>(*list[size]))),
-              ...);
-        },
-        pointwise::List{});
+    for (const ChainStep& step : pointwise_detail::arithmetic_steps()) add(step);
+    for (const ChainStep& step : pointwise_detail::activation_steps()) add(step);
   }
   void add(const ChainStep& step) {
     const std::lock_guard lock(adding);
@@ -51,38 +49,45 @@ template <class F> int find_step(F&& fits) {
   }
   return -1;
 }
-int number_of(const OpDef* op) {
-  return find_step([&](const ChainStep& step) { return step.op == op; });
-}
+std::string name_of(const ChainStep& step) { return cat(step.op->text(), step.suffix); }
 
-// One pass, all of an element's values in registers. Flat, without a loop inside: of what is called
-// the compiler makes no vectors, and a step of GELU then takes ten times what its op takes.
+// One pass, all of an element's values in registers.
 template <int kEnd, class Z, class T>
-[[gnu::flatten]] void end_loop(const Z* first, const T* const* rest, T* const* out, int64_t n) {
-  constexpr ChainProgram p = kChainEnds[kEnd];
-  using V = compute_t<T>;
-  const T* more[kChainInputs] = {};
-  T* to[kChainOutputs] = {};
-  std::copy_n(rest, p.n_inputs - 1, more);
-  std::copy_n(out, p.n_outputs, to);
-  // Each element is read before it is written, and no other is: `first` may be a result's memory.
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    V v[p.n_inputs + p.n_steps];
-    v[0] = V(first[i]);
-#pragma GCC unroll 8
-    for (int k = 1; k < p.n_inputs; ++k) v[k] = V(more[k - 1][i]);
+[[gnu::flatten]] void end_loop(const void*, char* const* at, int64_t n) {
+  static constexpr ChainProgram p = kChainEnds[kEnd];
+  const auto f = [](auto... x) {
+    compute_t<T> v[p.n_inputs + p.n_steps] = {x...};
     run_end<kEnd>(v);
-#pragma GCC unroll 8
-    for (int r = 0; r < p.n_outputs; ++r) to[r][i] = T(v[p.outputs[r]]);
-  }
+    return [&]<size_t... R>(std::index_sequence<R...>) { return std::array{v[p.outputs[R]]...}; }(
+               std::make_index_sequence<p.n_outputs>());
+  };
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    chain_detail::for_elements<T, Z, std::enable_if_t<(I >= 0), T>...>(at, n, f);
+  }(std::make_index_sequence<p.n_inputs - 1>());
 }
 
-template <class Z, class T> auto compiled_end(int end) {
-  using Loop = void (*)(const Z*, const T* const*, T* const*, int64_t);
+// Is the program this step of all its operands in their order, and no more?
+bool is_step_alone(const ChainProgram& p, const ChainStep& step) {
+  bool alone =
+      p.n_steps == 1 && p.n_inputs == step.arity && p.n_outputs == 1 && p.outputs[0] == p.n_inputs;
+  for (int i = 0; i < step.arity; ++i) alone = alone && p.steps[0].in[i] == i;
+  return alone;
+}
+// The loop of a step alone is the op's; kChainEnds has those of sums in f32 and results in bf16.
+template <int kEnd, class Z, class T> constexpr DenseRow loop_of_end() {
+  constexpr bool kAlone = kChainEnds[kEnd].n_steps == 1 && kChainEnds[kEnd].n_outputs == 1;
+  if constexpr (!kAlone || !std::is_same_v<Z, T>) return end_loop<kEnd, Z, T>;
+  return nullptr;
+}
+template <class Z, class T> DenseRow compiled_loop(const ChainProgram& p) {
+  if constexpr (std::is_same_v<Z, T>) {
+    const ChainStep& step = step_op(p.steps[0].op);
+    if (is_step_alone(p, step)) return step.loops.of(dtype_of<T>);
+  }
   static constexpr auto loops = []<size_t... E>(std::index_sequence<E...>) {
-    return std::array<Loop, sizeof...(E)>{end_loop<int(E), Z, T>...};
+    return std::array{loop_of_end<int(E), Z, T>()...};
   }(std::make_index_sequence<kChainEnds.size()>());
+  const int end = find_end(p);
   return end == kInterpreted ? nullptr : loops[size_t(end)];
 }
 
@@ -104,51 +109,70 @@ template <size_t N> int parse_numbers(std::string_view text, std::array<int8_t, 
 
 }  // namespace
 
-template <class Z, class T>
-ChainLoop<Z, T>::ChainLoop(const ChainProgram& program)
-    : program_(program), compiled_(compiled_end<Z, T>(find_end(program))) {}
+std::span<const OpDef* const> pointwise_ops() {
+  static const std::vector<const OpDef*> ops = [] {
+    std::vector<const OpDef*> list;
+    for (int i = 0; i < 3 * int(std::tuple_size_v<pointwise::List>); i += 3)
+      list.insert(list.end(), {step_op(i).op, step_op(i + 1).op});
+    return list;
+  }();
+  return ops;
+}
 
 template <class Z, class T>
-void ChainLoop<Z, T>::interpret(
+ChainLoop<Z, T>::ChainLoop(const ChainProgram& program)
+    : program_(program), compiled_(compiled_loop<Z, T>(program)) {}
+
+template <class Z, class T>
+void ChainLoop<Z, T>::operator()(
     const Z* first, const T* const* rest, T* const* out, int64_t n) const {
+  char* at[kChainInputs + kChainOutputs];
+  const auto place = [](const void* data) { return static_cast<char*>(const_cast<void*>(data)); };
+  at[0] = place(first);
+  for (int k = 1; k < program_.n_inputs; ++k) at[k] = place(rest[k - 1]);
+  for (int r = 0; r < program_.n_outputs; ++r) at[program_.n_inputs + r] = place(out[r]);
+  (*this)(at, n);
+}
+
+template <class Z, class T> void ChainLoop<Z, T>::interpret(char* const* place, int64_t n) const {
   using V = compute_t<T>;
   constexpr bool direct = std::is_same_v<T, V>;  // operands are read, results made where they lie
   const ChainProgram& p = program_;
-  V* const buffers = thread_buffer<V, BufferFor::chain_values>((p.n_inputs + p.n_steps) * kTile);
-  for (int64_t begin = 0; begin < n; begin += kTile) {
-    const int64_t size = std::min(kTile, n - begin);
+  const auto out = [&](int64_t r) { return place[p.n_inputs + r]; };
+  V* const buffers =
+      thread_buffer<V, BufferFor::chain_values>((p.n_inputs + p.n_steps) * kPointwiseTile);
+  for (int64_t begin = 0; begin < n; begin += kPointwiseTile) {
+    const int64_t size = std::min(kPointwiseTile, n - begin);
     const V* value[kChainInputs + kChainSteps];
     const auto convert = [&]<class X>(int v, const X* x) {
       if constexpr (std::is_same_v<X, V>) {
         value[v] = x + begin;
       } else {
-        std::copy_n(x + begin, size, buffers + v * kTile);
-        value[v] = buffers + v * kTile;
+        std::copy_n(x + begin, size, buffers + v * kPointwiseTile);
+        value[v] = buffers + v * kPointwiseTile;
       }
     };
-    convert(0, first);
-    for (int k = 1; k < p.n_inputs; ++k) convert(k, rest[k - 1]);
+    convert(0, reinterpret_cast<const Z*>(place[0]));
+    for (int k = 1; k < p.n_inputs; ++k) convert(k, reinterpret_cast<const T*>(place[k]));
     for (int s = 0; s < p.n_steps; ++s) {
       const int made = p.n_inputs + s;
-      V* to = buffers + made * kTile;
-      const auto at =
+      V* to = buffers + made * kPointwiseTile;
+      const auto result =
           std::find(p.outputs.begin(), p.outputs.begin() + p.n_outputs, made) - p.outputs.begin();
       if constexpr (direct) {  // but not over the sums, which a later step may read
-        const bool over = at < p.n_outputs && static_cast<const void*>(out[at]) == first;
-        if (at < p.n_outputs && !over) to = out[at] + begin;
+        if (result < p.n_outputs && out(result) != place[0])
+          to = reinterpret_cast<V*>(out(result)) + begin;
       }
       const ChainStep& op = step_op(p.steps[s].op);
-      const V* in[3];
-      for (int i = 0; i < op.arity; ++i) in[i] = value[p.steps[s].in[i]];
-      if constexpr (std::is_same_v<V, float>) {
-        op.f32(p.steps[s].param, in, to, size);
-      } else {
-        op.f64(p.steps[s].param, in, to, size);
-      }
+      char* at[4];
+      for (int i = 0; i < op.arity; ++i)
+        at[i] = reinterpret_cast<char*>(const_cast<V*>(value[p.steps[s].in[i]]));
+      at[op.arity] = reinterpret_cast<char*>(to);
+      op.loops.of(dtype_of<V>)(&p.steps[s].param, at, size);
       value[made] = to;
     }
     for (int r = 0; r < p.n_outputs; ++r) {
-      T* const to = out[r] + begin;
+      T* const to = reinterpret_cast<T*>(out(r)) + begin;
       if (static_cast<const void*>(to) != value[p.outputs[r]])
         std::copy_n(value[p.outputs[r]], size, to);
     }
@@ -165,7 +189,7 @@ Tensors chain_results(const ChainProgram& p, Tensors values) {
     const ChainStep& op = step_op(p.steps[s].op);
     Tensors operands;
     for (int i = 0; i < op.arity; ++i) operands.push_back(values[p.steps[s].in[i]]);
-    values.push_back(apply1(*op.op, operands, op.attrs(p.steps[s].param)));
+    values.push_back(apply(*op.op, operands, op.attrs(p.steps[s].param))[size_t(op.result)]);
   }
   Tensors out;
   for (int r = 0; r < p.n_outputs; ++r) out.push_back(values[p.outputs[r]]);
@@ -228,6 +252,7 @@ ChainCode code_of(const ChainProgram& p) {
     }
     ChainCode::Line line{.op = step.op, .a = int8_t(place[step.in[0]]), .param = step.param};
     line.b = int8_t(arity > 1 ? place[step.in[1]] : line.a);
+    line.c = int8_t(arity > 2 ? place[step.in[2]] : line.a);
     for (int v = 0; v < p.n_inputs + s; ++v) {  // a step reads before it writes
       if (live[v] && last_read[v] <= s) used[place[v]] = live[v] = false;
     }
@@ -238,9 +263,10 @@ ChainCode code_of(const ChainProgram& p) {
   return code;
 }
 
-int chain_op_number(const OpDef* op) {
-  const int number = number_of(op);
-  return number >= 0 && step_op(number).arity > 0 ? number : -1;
+int chain_op_number(const OpDef* op, int result) {
+  return find_step([&](const ChainStep& step) {
+    return step.op == op && step.result == result && step.arity > 0;
+  });
 }
 
 std::optional<Broadcast> broadcast_of(const Tensor& operand, const Shape& shape) {
@@ -260,7 +286,7 @@ std::optional<Broadcast> broadcast_of(const Tensor& operand, const Shape& shape)
 }
 
 double chain_param(const OpDef* op, const Attrs& attrs) {
-  return step_op(number_of(op)).param(attrs);
+  return step_op(chain_op_number(op)).param(attrs);
 }
 void add_chain_step(const ChainStep& step) { StepTable::get().add(step); }
 
@@ -269,7 +295,7 @@ std::string print_value(const ChainProgram& program) {
   for (int s = 0; s < program.n_steps; ++s) {
     const auto& step = program.steps[s];
     const ChainStep& op = step_op(step.op);
-    text += cat(";", op.op->text(),
+    text += cat(";", name_of(op),
         op.param && op.attrs(step.param) == op.attrs(0) ? "" : ":" + print_value(step.param));
     for (int i = 0; i < op.arity; ++i) text += cat(i ? "," : "(", int(step.in[i]));
     text += ")";
@@ -291,7 +317,7 @@ bool parse_value(std::string_view text, ChainProgram& program) {
     auto& step = p.steps[p.n_steps++];
     std::string_view head = cut(part, '(');
     const std::string_view name = cut(head, ':');
-    const int op = find_step([&](const ChainStep& known) { return known.op->text() == name; });
+    const int op = find_step([&](const ChainStep& known) { return name_of(known) == name; });
     if (op < 0) return false;
     step.op = int16_t(op);
     if ((!head.empty() && !parse_all(head, step.param)) ||

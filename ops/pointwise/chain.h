@@ -1,8 +1,8 @@
 // Chains: programs of pointwise ops that run over values while those are near, in registers or in
 // the L1 cache. They are the body of pointwise_chain and glu, and the end of every product that is
-// followed by pointwise ops (product_chain.h). The formulas are those of the plain ops
-// (ops/pointwise/pointwise.h): the same bits in f32 and f64; bf16 computes in f32 and rounds its
-// results only.
+// followed by pointwise ops (product_chain.h); a pointwise op by itself runs the loop of its step.
+// The formulas are those of ops/pointwise/pointwise.h: the same bits in f32 and f64; bf16 computes
+// in f32 and rounds its results only.
 //
 // Note [Ends that are compiled]
 //   A program is data: value v < n_inputs is operand v, value n_inputs + s the result of step s.
@@ -26,6 +26,7 @@
 
 #include "ops/op.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/pointwise/pointwise_loops.h"
 
 namespace sinter {
 
@@ -46,9 +47,9 @@ struct ChainProgram {
 std::string print_value(const ChainProgram& program);
 bool parse_value(std::string_view text, ChainProgram& program);
 
-// What the rules of chains ask: the number of a pointwise op as a step, or -1 (a step has floating
-// operands and one result); the step's parameter.
-int chain_op_number(const OpDef* op);
+// What the rules of chains ask: the number of the step that gives a result of a pointwise op, or
+// -1; the step's parameter.
+int chain_op_number(const OpDef* op, int result = 0);
 double chain_param(const OpDef* op, const Attrs& attrs);
 
 // How a dense operand meets dense results: element j of them reads its element j / inner % period.
@@ -62,36 +63,57 @@ struct Broadcast {
 };
 // Nothing if the operand is not dense, or has a dim of 1 between others where `shape` has more.
 std::optional<Broadcast> broadcast_of(const Tensor& operand, const Shape& shape);
-// to[i] = what element begin + i of the results reads.
-template <class T>
-void broadcast_to(const T* x, const Broadcast& b, int64_t begin, int64_t n, T* to) {
-  for (int64_t i = 0; i < n;) {
-    const int64_t at = begin + i, from = at / b.inner % b.period;
-    const int64_t part = std::min(n - i, b.inner == 1 ? b.period - from : b.inner - at % b.inner);
-    if (b.inner == 1) {
-      std::copy_n(x + from, part, to + i);
-    } else {
-      std::fill_n(to + i, part, x[from]);
-    }
-    i += part;
+// What of an op a loop works out: its value, or the gradients of the operands that have one: of the
+// first, of the second, or of both in one pass.
+enum class Part { value, first, second, both };
+// Of an op's backward, all that it gives.
+template <class Op>
+inline constexpr Part kGradients = pointwise::kGrads<Op> == 1 ? Part::first : Part::both;
+
+// Of an op, or of its backward.
+template <class Op, Part kPart>
+inline constexpr int kOperands = kPart == Part::value ? Op::arity : 1 + pointwise::kSavedValues<Op>;
+
+// Note [Steps]
+//   A step has floating operands and gives one number, so a backward of two gradients is two steps,
+//   "div_backward.da(0,1,2)" and "div_backward.db(0,1,2)"; what both work out costs little beside a
+//   pass over memory. Every pointwise op has a loop that is walked as those of chains are, but no
+//   steps are
+//     where                      with its condition in f32 it would move 16 bytes an element in
+//                                place of 13: 1.23 times
+//     gradients by add and sub   they are dy, and its negative, which `neg` is: twice the stores
+//     gradients by comparisons   nobody asks for them
+//   copy, cast and accumulate have loops of their own, by the same walk: they convert between all
+//   types, of which a chain has one.
+
+// Operands of a step; 0: it is none.
+template <class Op, Part kPart>
+inline constexpr int kStepArity = [] {
+  if (Op::has_condition || kPart == Part::both) return 0;
+  const bool has_two = Op::arity == 2 && Op::saves == pointwise::Saves::inputs;
+  const bool fits = kPart == Part::value || has_two || (Op::arity == 1 && kPart == Part::first);
+  return fits ? kOperands<Op, kPart> : 0;
+}();
+template <class Op, Part kPart>
+inline constexpr int kStepFlops =
+    kPart == Part::value ? Op::flops : Op::backward_flops / pointwise::kGrads<Op>;
+
+// The results of a part.
+template <Part kPart, class Op, class... X> SINTER_FN auto results_of(const Op& op, X... x) {
+  if constexpr (kPart == Part::value) {
+    return std::array{op.forward(x...)};
+  } else if constexpr (pointwise::kGrads<Op> == 1) {
+    return std::array{op.grad(x...)};
+  } else {
+    const auto grads = op.grad(x...);
+    constexpr size_t a = Op::arity - 2, b = a + 1;  // a condition has none
+    if constexpr (kPart == Part::both) return std::array{grads[a], grads[b]};
+    if constexpr (kPart != Part::both) return std::array{grads[kPart == Part::first ? a : b]};
   }
 }
-
-// Operands of Op, or of its backward, as a step; 0: it cannot be one. A step has floating operands
-// and one result.
-template <class Op, bool Backward>
-inline constexpr int kStepArity = Op::has_condition || (Backward && Op::arity != 1) ? 0
-                                  : Backward ? 1 + pointwise::kSavedValues<Op>
-                                             : Op::arity;
-
 // The value of a step.
-template <class Op, bool Backward, class V, class... X> SINTER_FN V step_value(V number, X... x) {
-  const auto op = pointwise::op_with_number<Op>(number);
-  if constexpr (Backward) {
-    return op.grad(x...);
-  } else {
-    return op.forward(x...);
-  }
+template <class Op, Part kPart, class V, class... X> SINTER_FN V step_value(V number, X... x) {
+  return results_of<kPart>(pointwise::op_with_number<Op>(number), x...)[0];
 }
 
 // The op's one number, or 0.
@@ -99,24 +121,25 @@ template <class Op> double step_param(const Op& op) {
   if constexpr (pointwise::kHasNumber<Op>) return op.*Op::number();
   return 0;
 }
-// The number of chain_op_number(), and f<Op, Backward>() for it.
-template <class Op, bool kBack> constexpr int kStepNumber = 2 * int(pointwise::kPlace<Op>) + kBack;
+// The number of chain_op_number(), and f<Op, Part>() for it.
+template <class Op, Part kPart>
+constexpr int kStepNumber = 3 * int(pointwise::kPlace<Op>) + int(kPart);
 template <class F> SINTER_FN void visit_step(int op, F&& f) {
   [&]<size_t... I>(std::index_sequence<I...>) {
     static_cast<void>(
-        ((op == int(I) &&
-             (f.template operator()<std::tuple_element_t<I / 2, pointwise::List>, I % 2 == 1>(),
-                 true)) ||
+        ((op == int(I) && (f.template operator()<std::tuple_element_t<I / 3, pointwise::List>,
+                               static_cast<Part>(I % 3)>(),
+                              true)) ||
             ...));
-  }(std::make_index_sequence<2 * std::tuple_size_v<pointwise::List>>());
+  }(std::make_index_sequence<3 * std::tuple_size_v<pointwise::List>>());
 }
 
 // ---- Note [Ends that are compiled]
 
 namespace chain_detail {
 
-template <class Op, bool Backward = false> constexpr ChainProgram::Step step(auto... in) {
-  return {int16_t(kStepNumber<Op, Backward>), {int8_t(in)...}, 0};
+template <class Op, Part kPart = Part::value> constexpr ChainProgram::Step step(auto... in) {
+  return {int16_t(kStepNumber<Op, kPart>), {int8_t(in)...}, 0};
 }
 template <size_t S, size_t R>
 constexpr ChainProgram program(
@@ -131,14 +154,15 @@ constexpr ChainProgram program(
 template <class Op> constexpr ChainProgram act() { return program(1, {step<Op>(0)}, {1}); }
 template <class Op> constexpr ChainProgram act_kept() { return program(1, {step<Op>(0)}, {1, 0}); }
 template <class Op> constexpr ChainProgram act_grad() {
-  return program(2, {step<Op, true>(0, 1)}, {2});
+  return program(2, {step<Op, Part::first>(0, 1)}, {2});
 }
 template <class Op> constexpr ChainProgram gate() {
   return program(2, {step<Op>(0), step<pointwise::Mul>(2, 1)}, {3});
 }
 template <class Op> constexpr ChainProgram gate_grad() {
   using pointwise::Mul;
-  return program(3, {step<Mul>(0, 2), step<Op, true>(3, 1), step<Op>(1), step<Mul>(0, 5)}, {4, 6});
+  return program(
+      3, {step<Mul>(0, 2), step<Op, Part::first>(3, 1), step<Op>(1), step<Mul>(0, 5)}, {4, 6});
 }
 
 }  // namespace chain_detail
@@ -163,13 +187,11 @@ template <int kEnd, class V, size_t N> SINTER_FN void run_end(V (&v)[N]) {
   static_assert(N == size_t(kInputs + kSteps));
   const auto run = [&]<size_t S>(std::integral_constant<size_t, S>) {
     constexpr ChainProgram::Step step = kChainEnds[kEnd].steps[S];
-    using Op = std::tuple_element_t<step.op / 2, pointwise::List>;
-    constexpr bool kBackward = step.op % 2 == 1;
-    if constexpr (kStepArity<Op, kBackward> == 1) {
-      v[kInputs + S] = step_value<Op, kBackward>(V(0), v[step.in[0]]);
-    } else {
-      v[kInputs + S] = step_value<Op, kBackward>(V(0), v[step.in[0]], v[step.in[1]]);
-    }
+    using Op = std::tuple_element_t<step.op / 3, pointwise::List>;
+    constexpr Part kPart{step.op % 3};
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      v[kInputs + S] = step_value<Op, kPart>(V(0), v[step.in[I]]...);
+    }(std::make_index_sequence<kStepArity<Op, kPart>>());
   };
   [&]<size_t... S>(std::index_sequence<S...>) { (run(std::integral_constant<size_t, S>()), ...); }(
       std::make_index_sequence<kSteps>());
@@ -177,33 +199,47 @@ template <int kEnd, class V, size_t N> SINTER_FN void run_end(V (&v)[N]) {
 
 // ---- On the CPU
 
-// What the interpreter knows of an op. Those of pointwise::List have a row of its table from the
-// start; an op of a program's own gets one when it is first used (pointwise_op.h), and from then on
-// fuses like ours.
+// The loops of a part over dense elements of f32, f64 and bf16 (DenseRow), each compiled once: an
+// op by itself, a step of a chain and the end of a product that is this step alone all run them.
+// They are given a step's number, or, of an op with other attributes, its attributes.
+struct StepLoops {
+  DenseRow f32 = nullptr, f64 = nullptr, bf16 = nullptr;
+  DenseRow of(DType type) const {
+    return type == DType::f32 ? f32 : type == DType::f64 ? f64 : bf16;
+  }
+};
+
+// What the interpreter knows of a step. Those of pointwise::List have a row of its table from the
+// start; those of a program's own op get one when it is first used (pointwise_op.h), and from then
+// on fuse like ours.
 struct ChainStep {
   const OpDef* op = nullptr;
+  int result = 0;            // of the op
   int arity = 0, flops = 0;  // arity 0: the op cannot be a step
-  void (*f32)(double param, const float* const* in, float* out, int64_t n) = nullptr;
-  void (*f64)(double param, const double* const* in, double* out, int64_t n) = nullptr;
+  const char* suffix = "";   // of the op's name, where it has several results
+  StepLoops loops;
   Attrs (*attrs)(double param) = nullptr;
   double (*param)(const Attrs& attrs) = nullptr;
 };
 
-// A program over n elements that lie together: first[i] is operand 0, rest[k][i] operand k + 1,
-// out[r][i] result r. `first` may be one of the results' memory, element for element. Z is T, or
-// f32 sums where T is bf16.
+// A program over n elements that lie together: at[k] are those of operand k, then of the results;
+// or first[i] is operand 0, rest[k][i] operand k + 1, out[r][i] result r. Operand 0 may be one of
+// the results' memory, element for element. It is of Z: T, or f32 sums where T is bf16.
 template <class Z, class T> class ChainLoop {
  public:
   explicit ChainLoop(const ChainProgram& program);
-  void operator()(const Z* first, const T* const* rest, T* const* out, int64_t n) const {
-    if (compiled_) return compiled_(first, rest, out, n);
-    interpret(first, rest, out, n);
+  void operator()(char* const* at, int64_t n) const {
+    if (compiled_) return compiled_(&program_.steps[0].param, at, n);
+    interpret(at, n);
   }
+  void operator()(const Z* first, const T* const* rest, T* const* out, int64_t n) const;
+  // The one loop that the program is; nullptr: it is interpreted.
+  DenseRow compiled() const { return compiled_; }
 
  private:
-  void interpret(const Z* first, const T* const* rest, T* const* out, int64_t n) const;
+  void interpret(char* const* at, int64_t n) const;
   const ChainProgram& program_;
-  void (*compiled_)(const Z*, const T* const*, T* const*, int64_t);
+  DenseRow compiled_;
 };
 
 // In plain ops: the results for these operands.
@@ -220,10 +256,10 @@ inline constexpr int kChainRegisters = 6;
 struct ChainCode {
   static constexpr int16_t kLoad = -1, kStore = -2;
   struct Line {
-    int16_t op = kStore;  // kLoad: operand `a` to `to`; kStore: register `a`; else a step
-    int8_t a = 0, b = 0;  // registers
-    int8_t to = 0;        // register
-    int8_t result = -1;   // which result this is, if it is one
+    int16_t op = kStore;         // kLoad: operand `a` to `to`; kStore: register `a`; else a step
+    int8_t a = 0, b = 0, c = 0;  // registers
+    int8_t to = 0;               // register
+    int8_t result = -1;          // which result this is, if it is one
     double param = 0;
   };
   int n = 0, registers = 0;  // those that it would take; operand 0 is in register 0
@@ -234,45 +270,79 @@ ChainCode code_of(const ChainProgram& program);
 // Adds a row to the table, which lives as long as the program.
 void add_chain_step(const ChainStep& step);
 
+// Has Op no attributes but the one number that a step has room for? Else it is no step.
+template <class Op>
+inline constexpr bool kFitsStep = std::tuple_size_v<decltype(std::declval<const Op&>().fields())> ==
+                                  (pointwise::kHasNumber<Op> ? 1 : 0);
+
 namespace chain_detail {
 
-// Elements of one place only, so `out` may be one of the operands.
-template <class Op, bool Backward, class T, class... In>
-inline void row(T number, int64_t n, T* out, const In*... in) {
+// The results of f for each element. Each is read before it is written, and no other is: a result
+// may lie where an operand does. For loops that are flat, without a loop or a call inside: of what
+// is called the compiler makes no vectors, and GELU then takes ten times as long.
+template <class T, class... In, class F>
+[[gnu::always_inline]] inline void for_elements(char* const* at, int64_t n, const F& f) {
+  using V = compute_t<T>;
+  constexpr size_t kResults = std::tuple_size_v<decltype(f(V(In())...))>;
+  [&]<size_t... I, size_t... R>(std::index_sequence<I...>, std::index_sequence<R...>) {
+    const std::tuple<const In*...> x{reinterpret_cast<const In*>(at[I])...};
+    const std::tuple y{reinterpret_cast<T*>(at[sizeof...(In) + R])...};
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) out[i] = step_value<Op, Backward>(number, in[i]...);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto result = f(V(std::get<I>(x)[i])...);
+      ((std::get<R>(y)[i] = T(result[R])), ...);
+    }
+  }(std::index_sequence_for<In...>(), std::make_index_sequence<kResults>());
 }
-template <class Op, bool Backward, int Arity, class T>
-void run_step(double param, const T* const* in, T* out, int64_t n) {
-  [&]<size_t... I>(std::index_sequence<I...>) { row<Op, Backward>(T(param), n, out, in[I]...); }(
-      std::make_index_sequence<Arity>());
+
+// What a loop is given (StepLoops), and the op that it then has.
+template <class Op> const void* of_attrs(const Op& op) {
+  if constexpr (kFitsStep<Op> && pointwise::kHasNumber<Op>) return &(op.*Op::number());
+  return &op;
+}
+template <class Op> Op op_of(const void* attrs) {
+  if constexpr (!kFitsStep<Op>) {
+    return *static_cast<const Op*>(attrs);
+  } else if constexpr (pointwise::kHasNumber<Op>) {
+    return pointwise::op_with_number<Op>(*static_cast<const double*>(attrs));
+  } else {
+    return Op();
+  }
+}
+
+template <class Op, Part kPart, class T>
+[[gnu::flatten]] void step_loop(const void* attrs, char* const* at, int64_t n) {
+  const auto f = [op = op_of<Op>(attrs)](auto... x) { return results_of<kPart>(op, x...); };
+  constexpr size_t kDy = kPart == Part::value ? 0 : 1;  // operands before those of the op
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    for_elements<T, pointwise::Element<Op, T, I - kDy>...>(at, n, f);
+  }(std::make_index_sequence<kOperands<Op, kPart>>());
 }
 
 }  // namespace chain_detail
 
-// Of Op, or of its backward, whose definition is `op`.
-template <class Op, bool Backward> ChainStep chain_step(const OpDef& op) {
-  constexpr int kArity = kStepArity<Op, Backward>;
-  if constexpr (kArity == 0) {
-    return {.op = &op};
-  } else {
-    return {.op = &op,
-        .arity = kArity,
-        .flops = Backward ? Op::backward_flops : Op::flops,
-        .f32 = chain_detail::run_step<Op, Backward, kArity, float>,
-        .f64 = chain_detail::run_step<Op, Backward, kArity, double>,
-        .attrs = [](double param) { return Attrs(pointwise::op_with_number<Op>(param)); },
-        .param = [](const Attrs& attrs) { return step_param(attrs.as<Op>()); }};
+template <class Op, Part kPart>
+inline constexpr StepLoops kStepLoops{chain_detail::step_loop<Op, kPart, float>,
+    chain_detail::step_loop<Op, kPart, double>, chain_detail::step_loop<Op, kPart, bf16>};
+
+// The row of a part of Op that may be a step: `op` is Op, or its backward.
+template <class Op, Part kPart> ChainStep chain_step(const OpDef& op) {
+  ChainStep step{.op = &op, .result = kPart == Part::second ? 1 : 0};
+  if constexpr (kStepArity<Op, kPart> > 0) {
+    step.arity = kStepArity<Op, kPart>;
+    step.flops = kStepFlops<Op, kPart>;
+    if (kPart != Part::value && Op::arity > 1) step.suffix = kPart == Part::first ? ".da" : ".db";
+    step.loops = kStepLoops<Op, kPart>;
+    step.attrs = [](double param) { return Attrs(pointwise::op_with_number<Op>(param)); };
+    step.param = [](const Attrs& attrs) { return step_param(attrs.as<Op>()); };
   }
+  return step;
 }
 
-// Makes Op, which is not of pointwise::List, a step. A step has room for one number, so an op with
-// other attributes stays out.
-template <class Op, bool Backward> bool add_own_chain_step(const OpDef& op) {
-  using Fields = decltype(std::declval<const Op&>().fields());
-  constexpr bool kFits = std::tuple_size_v<Fields> == (pointwise::kHasNumber<Op> ? 1 : 0);
-  if (kFits && kStepArity<Op, Backward> != 0) add_chain_step(chain_step<Op, Backward>(op));
-  return kFits;
+// Makes a part of Op, which is not of pointwise::List, a step, if it can be one.
+template <class Op, Part kPart> void add_own_chain_step(const OpDef& op) {
+  if constexpr (kFitsStep<Op> && kStepArity<Op, kPart> > 0)
+    add_chain_step(chain_step<Op, kPart>(op));
 }
 
 }  // namespace sinter

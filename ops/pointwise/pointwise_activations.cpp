@@ -5,7 +5,7 @@
 namespace sinter {
 
 namespace pointwise_detail {
-std::vector<const OpDef*> activation_ops() { return ops_of(pointwise::Activations{}); }
+std::vector<ChainStep> activation_steps() { return steps_of(pointwise::Activations{}); }
 }  // namespace pointwise_detail
 
 namespace {

@@ -4,7 +4,7 @@
 namespace sinter {
 
 namespace pointwise_detail {
-std::vector<const OpDef*> arithmetic_ops() { return ops_of(pointwise::Arithmetic{}); }
+std::vector<ChainStep> arithmetic_steps() { return steps_of(pointwise::Arithmetic{}); }
 }  // namespace pointwise_detail
 
 namespace {

@@ -34,7 +34,7 @@ template <int N> struct Walk {
   explicit Walk(const LoopPlan& plan) : rank(plan.rank), size(), stride() {
     for (int d = 0; d < rank; ++d) {
       size[d] = plan.size[d];
-      for (int n = 0; n < N; ++n) stride[d][n] = plan.stride[n][d];
+      for (int n = 0; n < N; ++n) stride[d][n] = n < plan.operands ? plan.stride[n][d] : 0;
     }
   }
 };

@@ -5,44 +5,50 @@
 
 #include "core/error.h"
 #include "core/parallel.h"
+#include "core/thread_buffer.h"
 
 namespace sinter {
 
-LoopPlan::LoopPlan(const Shape& shape, std::span<const Tensor* const> operands) {
-  SINTER_ASSERT(operands.size() <= kMostOperands, operands.size(), " operands");
+LoopPlan::LoopPlan(const Shape& shape, std::span<const Tensor* const> tensors)
+    : operands(int(tensors.size())) {
+  SINTER_ASSERT(operands <= kMostOperands, operands, " operands");
   for (int d = 0; d < shape.rank(); ++d) {
     if (shape[d] == 1) continue;
-    std::array<int64_t, kMostOperands> s{};
-    for (size_t n = 0; n < operands.size(); ++n) {
-      const int at = d - (shape.rank() - operands[n]->rank());
-      const bool repeats = at < 0 || operands[n]->size(at) == 1;
-      if (!repeats) s[n] = operands[n]->strides()[at];
-    }
+    int64_t s[kMostOperands];
     bool merge = rank > 0;
-    for (size_t n = 0; n < operands.size(); ++n)
+    for (int n = 0; n < operands; ++n) {
+      const int at = d - (shape.rank() - tensors[n]->rank());
+      const bool repeats = at < 0 || tensors[n]->size(at) == 1;
+      s[n] = repeats ? 0 : tensors[n]->strides()[at];
       merge = merge && stride[n][rank - 1] == s[n] * shape[d];
+    }
     if (!merge) ++rank;
     size[rank - 1] = merge ? size[rank - 1] * shape[d] : shape[d];
-    for (size_t n = 0; n < operands.size(); ++n) stride[n][rank - 1] = s[n];
+    for (int n = 0; n < operands; ++n) stride[n][rank - 1] = s[n];
   }
-  if (rank == 0) {  // one element, or none
-    rank = 1;
-    size[0] = shape.numel();
-  }
+  if (rank > 0) return;
+  rank = 1;  // one element, or none
+  size[0] = shape.numel();
+  for (int n = 0; n < operands; ++n) stride[n][0] = 0;
 }
 
-namespace detail {
 namespace {
 
-constexpr int64_t kBlock = 512;  // elements: 4 KiB of doubles
+constexpr int64_t kLong = 256;  // rows of so many elements are read where they lie
 
 template <class Element> void copy_strided(const char* from, int64_t stride, char* to, int64_t n) {
   const auto* in = reinterpret_cast<const Element*>(from);
   auto* out = reinterpret_cast<Element*>(to);
-  for (int64_t i = 0; i < n; ++i) out[i] = in[i * stride];
+  if (stride == 0) {
+    std::fill_n(out, n, *in);
+  } else if (stride == 1) {
+    std::copy_n(in, n, out);
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = in[i * stride];
+  }
 }
 
-void copy_elements(const char* from, int64_t stride, size_t bytes, char* to, int64_t n) {
+void copy_elements(const char* from, int64_t stride, int64_t bytes, char* to, int64_t n) {
   switch (bytes) {
     case 1: return copy_strided<uint8_t>(from, stride, to, n);
     case 2: return copy_strided<uint16_t>(from, stride, to, n);
@@ -51,75 +57,104 @@ void copy_elements(const char* from, int64_t stride, size_t bytes, char* to, int
   }
 }
 
-struct Walk {
-  const LoopPlan& plan;
-  std::span<const Operand> operands;
-  DenseRow row;
-  void* context;
-
-  // Elements [begin, end) of the inner dim, at place `index` of the outer ones.
-  void run(int64_t index, int64_t begin, int64_t end) const {
-    const int inner = plan.rank - 1;
-    std::array<int64_t, LoopPlan::kMostOperands> offset{};
-    for (int d = inner - 1; d >= 0; --d) {
-      const int64_t i = index % plan.size[d];
-      index /= plan.size[d];
-      for (size_t n = 0; n < operands.size(); ++n) offset[n] += i * plan.stride[n][d];
+// The elements of the results, counted row-major.
+class Walk {
+ public:
+  Walk(const LoopPlan& plan, std::span<const Tensor* const> operands, DenseRow row,
+      const void* context)
+      : plan_(plan), operands_(operands), row_(row), context_(context) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const int64_t* stride = plan.stride[i];
+      even_[i] = true;
+      for (int d = 1; d < plan.rank; ++d)
+        even_[i] = even_[i] && stride[d - 1] == stride[d] * plan.size[d];
+      dense_ = dense_ && stride[plan.rank - 1] == 1;
     }
-    std::array<char*, LoopPlan::kMostOperands> at{};
-    bool dense = true;
-    for (size_t n = 0; n < operands.size(); ++n) {
-      const auto [tensor, bytes] = operands[n];
-      const int64_t first = offset[n] + begin * plan.stride[n][inner];
-      at[n] = static_cast<char*>(tensor->raw()) + first * int64_t(bytes);
-      dense = dense && plan.stride[n][inner] == 1;
-    }
-    if (dense || end - begin == 1) return row(context, at.data(), end - begin);
-    run_in_blocks(at, end - begin);
   }
 
-  void run_in_blocks(std::array<char*, LoopPlan::kMostOperands> from, int64_t n) const {
-    const int inner = plan.rank - 1;
-    alignas(64) char blocks[LoopPlan::kMostOperands][kBlock * sizeof(double)];
-    for (int64_t done = 0; done < n; done += kBlock) {
-      const int64_t length = std::min(kBlock, n - done);
-      std::array<char*, LoopPlan::kMostOperands> at = from;
-      for (size_t i = 0; i < operands.size(); ++i) {
-        const int64_t stride = plan.stride[i][inner];
-        const size_t bytes = operands[i].element_bytes;
-        if (stride != 1) {
-          at[i] = blocks[i];
-          const bool filled = stride == 0 && done > 0;
-          if (!filled) copy_elements(from[i], stride, bytes, at[i], length);
-        }
-        from[i] += length * stride * int64_t(bytes);
+  void run(int64_t begin, int64_t end) const {
+    const int64_t length = plan_.size[plan_.rank - 1];
+    const bool by_rows = plan_.rank == 1 || length >= kLong || end - begin <= 2 * length;
+    const int64_t most = by_rows && dense_ ? length : kPointwiseTile;
+    char* at[LoopPlan::kMostOperands];
+    const int64_t first = begin;
+    for (int64_t n; begin < end; begin += n) {
+      const int64_t left = length - begin % length;
+      n = std::min({end - begin, most, by_rows ? left : most});
+      for (size_t i = 0; i < operands_.size(); ++i) {
+        const int64_t stride = plan_.stride[i][plan_.rank - 1];
+        const bool one_row = even_[i] || n <= left, number = even_[i] && stride == 0;
+        const bool in_place = one_row && stride == 1;
+        at[i] = in_place ? place(i, begin) : block(i);
+        if (in_place || (number && begin > first)) continue;
+        const int64_t copied = number ? std::min(kPointwiseTile, end - begin) : n;
+        copy(i, begin, one_row ? copied : left, copied, at[i]);
       }
-      row(context, at.data(), length);
+      row_(context_, at, n);
     }
   }
+
+ private:
+  char* place(size_t i, int64_t element) const {
+    const int64_t* stride = plan_.stride[i];
+    int64_t offset = even_[i] ? element * stride[plan_.rank - 1] : 0;
+    for (int d = plan_.rank - 1; d >= 0 && !even_[i]; element /= plan_.size[d], --d)
+      offset += element % plan_.size[d] * stride[d];
+    return static_cast<char*>(operands_[i]->raw()) + offset * bytes_of(i);
+  }
+  int64_t bytes_of(size_t i) const { return int64_t(size_of(operands_[i]->dtype())); }
+  // n elements of operand i: `part` of one row, then those of the next.
+  void copy(size_t i, int64_t element, int64_t part, int64_t n, char* to) const {
+    const int inner = plan_.rank - 1;
+    for (; n > 0; n -= part, element += part, to += part * bytes_of(i), part = plan_.size[inner]) {
+      part = std::min(part, n);
+      copy_elements(place(i, element), plan_.stride[i][inner], bytes_of(i), to, part);
+    }
+  }
+  char* block(size_t i) const {
+    constexpr int64_t kAll = LoopPlan::kMostOperands * kPointwiseTile;
+    double* const all = thread_buffer<double, BufferFor::spread>(kAll);
+    return reinterpret_cast<char*>(all + int64_t(i) * kPointwiseTile);
+  }
+
+  const LoopPlan& plan_;
+  std::span<const Tensor* const> operands_;
+  DenseRow row_;
+  const void* context_;
+  bool even_[LoopPlan::kMostOperands];  // has it one stride through all dims? (a number: 0)
+  bool dense_ = true;                   // are the rows of all?
 };
 
 }  // namespace
 
-void for_dense_rows(const Shape& shape, std::span<const Operand> operands, int outputs,
-    int64_t bytes_per_element, DenseRow row, void* context) {
-  std::array<const Tensor*, LoopPlan::kMostOperands> tensors{};
-  for (size_t i = 0; i < operands.size(); ++i) tensors[i] = operands[i].tensor;
-  const LoopPlan plan(shape, std::span(tensors).first(operands.size()));
-  const int64_t length = plan.size[plan.rank - 1];
-  int64_t outer = 1;
-  for (int d = 0; d < plan.rank - 1; ++d) outer *= plan.size[d];
-  if (outer * length == 0) return;
-  for (size_t i = operands.size() - size_t(outputs); i < operands.size(); ++i)
-    SINTER_ASSERT(operands[i].tensor->is_contiguous(), "an output is not dense");
-  const Walk walk{plan, operands, row, context};
-  if (outer == 1)
-    return parallel_for(length, grain_of(bytes_per_element),
-        [&](int64_t begin, int64_t end) { walk.run(0, begin, end); });
-  parallel_for(outer, grain_of(bytes_per_element * length), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) walk.run(i, 0, length);
-  });
+void for_dense_rows(const Shape& shape, std::span<const Tensor* const> operands, int outputs,
+    int64_t bytes_per_element, DenseRow row, const void* context) {
+  const int64_t total = shape.numel(), grain = grain_of(bytes_per_element);
+  for (const Tensor* t : operands.last(size_t(outputs)))
+    SINTER_ASSERT(total == 0 || t->is_contiguous(), "an output is not dense");
+  const bool flat = std::ranges::all_of(
+      operands, [&](const Tensor* t) { return t->is_contiguous() && t->numel() == total; });
+  if (flat)  // as most calls are: nothing to plan
+    return parallel_for(total, grain, [&](int64_t begin, int64_t end) {
+      char* at[LoopPlan::kMostOperands];
+      for (size_t i = 0; i < operands.size(); ++i)
+        at[i] =
+            static_cast<char*>(operands[i]->raw()) + begin * int64_t(size_of(operands[i]->dtype()));
+      row(context, at, end - begin);
+    });
+  const LoopPlan plan(shape, operands);
+  const Walk walk(plan, operands, row, context);
+  parallel_for(total, grain, [&](int64_t begin, int64_t end) { walk.run(begin, end); });
 }
 
-}  // namespace detail
+void run_on_cpu(const Call& call, DenseRow loop, const void* context, int64_t flops) {
+  const Tensor* operands[LoopPlan::kMostOperands];
+  size_t n = 0;
+  for (const Tensor& t : call.in) operands[n++] = &t;
+  for (const Tensor& t : call.out) operands[n++] = &t;
+  const int64_t bytes = int64_t(n * size_of(call.out[0].dtype())) + 2 * flops;
+  for_dense_rows(
+      call.out[0].shape(), std::span(operands, n), int(call.out.size()), bytes, loop, context);
+}
+
 }  // namespace sinter

@@ -5,13 +5,11 @@
 #pragma once
 
 #include "core/context.h"
-#include "core/parallel.h"
 #include "ops/op.h"
 #include "ops/ops.h"
 #include "ops/pointwise/chain.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/pointwise/pointwise_device.h"
-#include "ops/pointwise/pointwise_loops.h"
 
 namespace sinter {
 
@@ -62,7 +60,7 @@ template <class Op> consteval void check_struct() {
 
 namespace pointwise_detail {
 
-using pointwise::Element, pointwise::kGrads, pointwise::kSavedValues, pointwise::Saves;
+using pointwise::kGrads, pointwise::kSavedValues, pointwise::Saves;
 
 // What shape rules, costs and the gradient need to know of a struct: they are compiled once, in
 // pointwise_op.cpp.
@@ -83,61 +81,10 @@ Cost cost_forward(const OpFacts& op, Operands in, Operands out);
 Cost cost_backward(const OpFacts& op, Operands in, Operands out);
 Tensors backward(const OpFacts& op, const OpDef& backward_op, const Saved& saved, Operands grads);
 
-// out[0] = f(in..) for a call's operands of types In.
-template <class T, class... In, class F>
-void map_call(const Call& call, int64_t flops, const F& f) {
-  constexpr int N = sizeof...(In);
-  std::array<const Tensor*, N + 1> operands;
-  for (int i = 0; i < N; ++i) operands[i] = &call.in[i];
-  operands[N] = &call.out[0];
-  pointwise_rows<1, In..., T>(call.out[0].shape(), operands, (N + 1) * sizeof(T) + 2 * flops,
-      [&](const In*... in, T* out, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) out[i] = f(compute_t<T>(in[i])...);
-      });
-}
-
-template <class Op, class T> void forward_typed(const Call& call) {
-  const Op& op = call.as<Op>();
-  const auto f = [op](auto... x) __attribute__((always_inline)) { return op.forward(x...); };
-  [&]<size_t... I>(std::index_sequence<I...>) {
-    map_call<T, Element<Op, T, I>...>(call, Op::flops, f);
-  }(std::make_index_sequence<Op::arity>());
-}
-
-template <class Op> void forward(const Call& call) {
-  visit_float(call.out[0].dtype(), [&]<class T>(T) { forward_typed<Op, T>(call); });
-}
-
-template <class Op, class T> void backward_typed(const Call& call) {
-  using C = compute_t<T>;
-  constexpr int S = kSavedValues<Op>;
-  const Op& op = call.as<Op>();
-  const Tensor& dy = call.in[0];
-  if constexpr (kGrads<Op> == 1) {
-    const auto f = [op](auto... v) __attribute__((always_inline)) { return op.grad(v...); };
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      map_call<T, std::enable_if_t<(I >= 0), T>...>(call, Op::backward_flops, f);
-    }(std::make_index_sequence<1 + S>());
-  } else {
-    std::array<const Tensor*, 1 + S + 2> operands;
-    for (int i = 0; i < 1 + S; ++i) operands[i] = &call.in[i];
-    for (int i = 0; i < 2; ++i) operands[1 + S + i] = &call.out[i];
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      pointwise_rows<2, T, Element<Op, T, I>..., T, T>(dy.shape(), operands,
-          (S + 3) * sizeof(T) + 2 * Op::backward_flops,
-          [&](const T* g, const Element<Op, T, I>*... saved, T* da, T* db, int64_t n) {
-            for (int64_t i = 0; i < n; ++i) {
-              const auto grads = op.grad(C(g[i]), C(saved[i])...);
-              da[i] = grads[grads.size() - 2];
-              db[i] = grads[grads.size() - 1];
-            }
-          });
-    }(std::make_index_sequence<S>());
-  }
-}
-
-template <class Op> void backward_kernel(const Call& call) {
-  visit_float(call.out[0].dtype(), [&]<class T>(T) { backward_typed<Op, T>(call); });
+template <class Op, Part kPart> void on_cpu(const Call& call) {
+  constexpr int64_t kFlops = kPart == Part::value ? Op::flops : Op::backward_flops;
+  const DenseRow loop = kStepLoops<Op, kPart>.of(call.out[0].dtype());
+  run_on_cpu(call, loop, chain_detail::of_attrs(call.as<Op>()), kFlops);
 }
 
 }  // namespace pointwise_detail
@@ -153,7 +100,7 @@ template <class Op> const OpDef& pointwise_op() {
       .infer = [](Operands in, const Attrs&) { return p::infer_forward(p::kFacts<Op>, in); },
       .cost = [](Operands in, Operands out,
                   const Attrs&) { return p::cost_forward(p::kFacts<Op>, in, out); },
-      .cpu = p::forward<Op>,
+      .cpu = p::on_cpu<Op, Part::value>,
       .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().forward),
       .simt = on_simt::pointwise_kernels<Op>().forward,
       .backward =
@@ -164,7 +111,7 @@ template <class Op> const OpDef& pointwise_op() {
       .saves_out = Op::saves == Saves::output ? 1u : 0,
       .strided = ~0u};
   if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
-    static const bool is_step = add_own_chain_step<Op, false>(def);
+    static const bool is_step = (add_own_chain_step<Op, Part::value>(def), true);
   return def;
 }
 
@@ -177,21 +124,27 @@ template <class Op> const OpDef& pointwise_backward_op() {
       .infer = [](Operands in, const Attrs&) { return p::infer_backward(p::kFacts<Op>, in); },
       .cost = [](Operands in, Operands out,
                   const Attrs&) { return p::cost_backward(p::kFacts<Op>, in, out); },
-      .cpu = p::backward_kernel<Op>,
+      .cpu = p::on_cpu<Op, kGradients<Op>>,
       .cuda = SINTER_IF_CUDA(on_cuda::pointwise_kernels<Op>().backward),
       .simt = on_simt::pointwise_kernels<Op>().backward,
       .strided = ~0u};
   if constexpr (!pointwise::kIsListed<Op>) [[maybe_unused]]
-    static const bool is_step = add_own_chain_step<Op, true>(def);
+    static const bool are_steps =
+        (add_own_chain_step<Op, Part::first>(def), add_own_chain_step<Op, Part::second>(def), true);
   return def;
 }
 
 namespace pointwise_detail {
-// Forward and backward op of every struct of a list.
-template <class... Op> std::vector<const OpDef*> ops_of(std::tuple<Op...>) {
-  std::vector<const OpDef*> list;
-  ((list.push_back(&pointwise_op<Op>()), list.push_back(&pointwise_backward_op<Op>())), ...);
-  return list;
+// The parts of every struct of a list, by kStepNumber.
+template <class... Op> std::vector<ChainStep> steps_of(std::tuple<Op...>) {
+  std::vector<ChainStep> steps;
+  const auto add = [&]<class O>(O) {
+    steps.push_back(chain_step<O, Part::value>(pointwise_op<O>()));
+    steps.push_back(chain_step<O, Part::first>(pointwise_backward_op<O>()));
+    steps.push_back(chain_step<O, Part::second>(pointwise_backward_op<O>()));
+  };
+  (add(Op()), ...);
+  return steps;
 }
 }  // namespace pointwise_detail
 

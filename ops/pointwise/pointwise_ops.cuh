@@ -43,8 +43,9 @@ template <class T> struct ListedOperands {
   Out<T> y, z;
 };
 
-// Inputs of any strides, outputs dense, of the step (visit_step) of the list: most of what a thread
-// does is to find its operands, so one kernel serves all of the list. A thread owns one element.
+// Inputs of any strides, outputs dense, of an op of the list, by its step (visit_step), or of its
+// backward, by the step of its first gradient, both gradients at once: most of what a thread does
+// is to find its operands, so one kernel serves all of the list. A thread owns one element.
 template <class T>
 SINTER_KERNEL_BOUNDS(kItemBlock)
 listed_strided(int step, compute_t<T> number, int64_t n, const Walk<kListedInputs> walk,
@@ -58,13 +59,15 @@ listed_strided(int step, compute_t<T> number, int64_t n, const Walk<kListedInput
     };
     const Vec<compute_t<T>, kListedInputs> x{
         {read(0, at.v[0]), read(1, at.v[1]), read(2, at.v[2]), read(3, at.v[3])}};
-    visit_step(step, [&]<class Op, bool kBackward>() {
-      const auto op = pointwise::op_with_number<Op>(number);
-      const StepOf<std::remove_const_t<decltype(op)>, kBackward, T> f{op};
-      constexpr int kInputs = kBackward ? 1 + pointwise::kSavedValues<Op> : Op::arity;
-      [&]<size_t... I>(std::index_sequence<I...>) {
-        put_one(f, i, operands.y, operands.z, x[I]...);
-      }(std::make_index_sequence<kInputs>());
+    visit_step(step, [&]<class Op, Part kPart>() {
+      if constexpr (kPart != Part::second) {
+        constexpr bool kBackward = kPart == Part::first;
+        const auto op = pointwise::op_with_number<Op>(number);
+        const StepOf<std::remove_const_t<decltype(op)>, kBackward, T> f{op};
+        [&]<size_t... I>(std::index_sequence<I...>) {
+          put_one(f, i, operands.y, operands.z, x[I]...);
+        }(std::make_index_sequence<kOperands<Op, kPart>>());
+      }
     });
   }
 }
@@ -85,24 +88,26 @@ void launch_listed(const Call& call, const LoopPlan& plan, int step, double numb
       Walk<kListedInputs>(plan), operands);
 }
 
+// f64 is for checks, and takes the kernel that is there for all.
 template <class Op, bool kBackward, class T> void pointwise_as(const Call& call) {
   const Op& attrs = call.as<Op>();
-  const auto op = pointwise::with_number<compute_t<T>>(attrs);
-  const StepOf<std::remove_const_t<decltype(op)>, kBackward, T> f{op};
-  const Tensor second = f.kOutputs == 2 ? call.out[1] : Tensor();
+  constexpr Part kPart = kBackward ? Part::first : Part::value;
   const auto strided = [&](const LoopPlan& plan) {
-    launch_listed<T>(call, plan, kStepNumber<Op, kBackward>, step_param(attrs));
+    launch_listed<T>(call, plan, kStepNumber<Op, kPart>, step_param(attrs));
   };
-  constexpr int kRead = kBackward ? pointwise::kSavedValues<Op> : Op::arity;  // beside dy
   [&]<size_t... I>(std::index_sequence<I...>) {
-    if constexpr (kBackward) {
-      launch_pointwise<T, T, pointwise::Element<Op, T, I>...>(
-          f, call.out[0], second, {&call.in[0], &call.in[1 + I]...}, strided);
+    const std::array x{&call.in[I]...};
+    if constexpr (std::is_same_v<T, double>) {
+      if (call.out[0].numel() > 0) strided(LoopPlan(call.out[0].shape(), x));
     } else {
-      launch_pointwise<T, pointwise::Element<Op, T, I>...>(
-          f, call.out[0], second, {&call.in[I]...}, strided);
+      constexpr size_t kDy = kBackward ? 1 : 0;  // operands before those of the op
+      const auto op = pointwise::with_number<compute_t<T>>(attrs);
+      const StepOf<std::remove_const_t<decltype(op)>, kBackward, T> f{op};
+      const Tensor second = f.kOutputs == 2 ? call.out[1] : Tensor();
+      launch_pointwise<T, pointwise::Element<Op, T, I - kDy>...>(
+          f, call.out[0], second, x, strided);
     }
-  }(std::make_index_sequence<kRead>());
+  }(std::make_index_sequence<kOperands<Op, kPart>>());
 }
 
 template <class Op, bool kBackward> void pointwise_kernel(const Call& call) {

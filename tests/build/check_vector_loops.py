@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-LOOPS = re.compile(r"(end_loop|pointwise_rows|map_call|chain_detail::row)<")
+LOOPS = re.compile(r"(end_loop|pointwise_rows|step_loop)<")
 SCALAR = re.compile(r"\tv(add|sub|mul|div|sqrt|max|min|fn?m(add|sub)\d*)ss\b")
 VECTOR = re.compile(r"\tv(add|sub|mul|div|sqrt|max|min|fn?m(add|sub)\d*)ps\b.*[yz]mm")
 MUCH = 10  # instructions; less is the sum of an address, or a loop's remainder

@@ -206,10 +206,13 @@ TEST(ChainText, ReadsBackAndRefusesNonsense) {
 }
 
 TEST(Chain, SaysWhatItTakes) {
-  for (const char* op : {"silu_backward", "relu_backward"})
+  for (const char* op : {"silu_backward", "relu_backward", "div_backward", "maximum_backward"})
     EXPECT_TRUE(chain_op_number(find_op(op)) >= 0) << op;
-  for (const char* op : {"where", "div_backward", "linear"})
+  for (const char* op : {"where", "where_backward", "sub_backward", "eq_backward", "linear"})
     EXPECT_FALSE(chain_op_number(find_op(op)) >= 0) << op;
+  for (const char* op : {"relu", "relu_backward"})
+    EXPECT_FALSE(chain_op_number(find_op(op), 1) >= 0) << op;
+  EXPECT_NE(chain_op_number(find_op("div_backward")), chain_op_number(find_op("div_backward"), 1));
   const Shape shape{2, 3, 5};
   struct Case {
     Shape operand;

@@ -32,12 +32,13 @@ bool reads_the_sums(const ChainProgram& p) {
     const auto& [op, in, param] = p.steps[size_t(s)];
     int arity = 0;
     bool backward = false;
-    visit_step(op, [&]<class Op, bool Backward>() {
-      arity = kStepArity<Op, Backward>;
-      backward = Backward;
+    visit_step(op, [&]<class Op, Part kPart>() {
+      arity = kStepArity<Op, kPart>;
+      backward = kPart != Part::value;
     });
     if (backward && !of_sums[size_t(in[0])]) return false;
-    of_sums.push_back(of_sums[size_t(in[0])] || (arity == 2 && of_sums[size_t(in[1])]));
+    of_sums.push_back(std::any_of(
+        in.begin(), in.begin() + arity, [&](int value) { return of_sums[size_t(value)]; }));
   }
   return std::all_of(p.outputs.begin(), p.outputs.begin() + p.n_outputs,
       [&](int v) { return of_sums[size_t(v)]; });
@@ -107,7 +108,9 @@ ChainProgram program_of(std::string_view text) {
 void check_programs(Device device) {
   std::vector<ChainProgram> programs(kChainEnds.begin(), kChainEnds.end());
   for (const char* text : {"1;0", "3;mul(0,1);add(3,2);tanh(4);5", "1;leaky_relu:0.25(0);0,1",
-           "2;add(0,1);relu(2);3", "2;sub(1,0);sigmoid(2);mul(3,3);4,2,3"})
+           "2;add(0,1);relu(2);3", "2;sub(1,0);sigmoid(2);mul(3,3);4,2,3",
+           "3;maximum_backward.da(0,1,2);maximum_backward.db(0,1,2);3,4",
+           "2;maximum_backward.da(0,1,1);mul(2,1);3", "2;mul_backward.db(0,1,0);neg(2);3"})
     programs.push_back(program_of(text));
   const ChainProgram six = program_of(
       "6;add(0,1);sub(0,2);mul(0,3);maximum(0,4);div(0,5);tanh(0);"
@@ -131,8 +134,9 @@ ChainProgram random_program(std::mt19937_64& random) {
     while (p.n_steps < steps) {
       ChainProgram::Step& step = p.steps[size_t(p.n_steps)];
       const int values = p.n_inputs + p.n_steps;
-      step = {.op = static_cast<int16_t>(below(2 * int(pointwise_ops().size()))),
-          .in = {static_cast<int8_t>(below(values)), static_cast<int8_t>(below(values))},
+      const auto value = [&] { return static_cast<int8_t>(below(values)); };
+      step = {.op = static_cast<int16_t>(below(3 * int(std::tuple_size_v<pointwise::List>))),
+          .in = {value(), value(), value()},
           .param = 0.5 * (1 + below(4))};
       ChainProgram until = p;
       until.n_steps = p.n_steps + 1;
@@ -152,6 +156,63 @@ void check_random(Device device) {
     const ChainProgram program = random_program(random);
     check(kCases[size_t(i) % std::size(kCases)], program, device, i % 4 == 0);
   }
+}
+
+// ---- One loop: an op by itself, in a chain, and at the end of a product
+
+}  // namespace
+
+struct Planted : pointwise::Unary<pointwise::Facts{
+                     .saves = pointwise::Saves::nothing, .flops = 1, .backward_flops = 1}> {
+  SINTER_POINTWISE(Planted, "planted")
+  template <class T> SINTER_FN T forward(T x) const { return x; }
+  template <class T> SINTER_FN T grad(T dy) const { return dy; }
+};
+// What its loop in f32 does beside its formula is seen wherever that loop runs.
+template <>
+void chain_detail::step_loop<Planted, Part::value, float>(const void*, char* const* at, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    reinterpret_cast<float*>(at[1])[i] = reinterpret_cast<const float*>(at[0])[i] + 1;
+}
+
+namespace {
+
+TEST(OneLoop, RunsWhatIsPlantedInIt) {
+  const Tensor x = quarters({17, 33}, 1), w = quarters({29, 33}, 2), none;
+  const NoGrad no_grad;
+  const auto expect_planted = [](const Tensors& got, const Tensor& without, double times) {
+    EXPECT_EQ(got[0].to_vector<float>(), (without + times).to_vector<float>()) << times;
+  };
+  expect_planted(apply(pointwise_op<Planted>(), {x}, Planted{}), x, 1);
+  for (const auto& [text, times] :
+      {std::pair("1;planted(0);1", 1.), {"1;planted(0);planted(1);planted(2);3", 3.}}) {
+    expect_planted(apply(kPointwiseChainOp, {x}, ChainAttrs{program_of(text)}), x, times);
+    ProductChainAttrs end{.product = ProductKind::linear, .program = program_of(text)};
+    expect_planted(apply(kProductChainOp, {x, w, none}, end), linear(x, w), times);
+  }
+}
+
+// Is every step by itself, in the types of its operands, the loop that the op has?
+template <class Op, Part kPart> void expect_one_loop() {
+  ChainProgram p{.n_inputs = kStepArity<Op, kPart>, .n_steps = 1, .n_outputs = 1};
+  p.steps[0] = {.op = kStepNumber<Op, kPart>, .in = {0, 1, 2}};
+  p.outputs[0] = static_cast<int8_t>(p.n_inputs);
+  const auto expect = [&]<class T>(T) {
+    const DenseRow loop = ChainLoop<T, T>(p).compiled();
+    EXPECT_EQ(loop, (kStepLoops<Op, kPart>.of(dtype_of<T>))) << print_value(p);
+  };
+  if (p.n_inputs == 0) return;
+  expect(float());
+  expect(double());
+  expect(bf16());
+}
+TEST(OneLoop, OfEveryStep) {
+  const auto expect = []<class Op>(Op) {
+    expect_one_loop<Op, Part::value>();
+    expect_one_loop<Op, Part::first>();
+    expect_one_loop<Op, Part::second>();
+  };
+  std::apply([&](auto... op) { (expect(op), ...); }, pointwise::List{});
 }
 
 TEST(ProductChain, IsItsMeaning) { check_programs(kCpu); }

@@ -32,6 +32,12 @@ std::vector<Sample> pointwise_chain_samples() {
       make({{3, 5, 7}, {3, 5, 7}},
           "2;silu_backward(0,1);tanh_backward(2,0);pow:3(3);leaky_relu:0.1(4);relu(5);6",
           "backward ops and numbers"),
+      make({{17, 77}, {17, 77}, {77}},
+          "3;div_backward.da(0,1,2);div_backward.db(0,1,2);mul(3,4);3,4,5",
+          "both gradients of div"),
+      make({{5, 66}, {5, 66}, {5, 66}},
+          "3;maximum_backward.db(0,1,2);maximum_backward.da(3,1,1);mul_backward.db(4,2,0);5,3",
+          "one gradient of maximum, and of its ties"),
       make({{0, 7}, {0, 7}}, "2;div(0,1);abs(2);3", "empty batch"),
       make({{40}},
           "1;mul(0,0);mul(1,1);mul(2,2);softplus(3);elu:1(4);sigmoid(5);gelu(6);add(7,0);sub(8,1);"
