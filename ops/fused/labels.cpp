@@ -20,28 +20,24 @@ bool is_gate(Act act) { return act_saves(act) == pointwise::Saves::inputs; }
 const std::vector<Named<ProductChainAttrs>>& named_products() {
   static const auto all = [] {
     std::vector<Named<ProductChainAttrs>> list;
-    // The eps is the step's; this one is for tests, which draw a variance above -4.
-    const auto norm = [&](Act act) {
-      list.push_back({"conv_norm_act",
-          {.product = ProductKind::conv2d, .normed = true, .eps = 4, .program = act_program(act)}});
+    const auto add = [&](StaticName name, ProductKind product, const ChainProgram& program,
+                         bool normed = false, bool merged = false) {
+      list.push_back({name, {.product = product, .normed = normed, .merged = merged}});
+      list.back().attrs.program = program;
+      // The eps is the step's; this one is for tests, which draw a variance above -4.
+      if (normed) list.back().attrs.eps = 4;
     };
     for (const Act act : kActivations) {
-      for (const bool keep : {false, true}) {
-        const ChainProgram program = act_program(act, keep);
-        list.push_back({"linear_act", {.product = ProductKind::linear, .program = program}});
-        list.push_back({"conv_act", {.product = ProductKind::conv2d, .program = program}});
-      }
-      list.push_back(
-          {"input_grad_act", {.product = ProductKind::matmul, .program = act_grad_program(act)}});
-      norm(act);
-      for (const bool merged : {false, true}) {
+      for (const bool two : {false, true}) {  // keep the operand; halves of one result
+        add("linear_act", ProductKind::linear, act_program(act, two));
+        add("conv_act", ProductKind::conv2d, act_program(act, two));
         if (is_gate(act))
-          list.push_back({"gated_linear_backward", {.product = ProductKind::matmul,
-                                                       .merged = merged,
-                                                       .program = gate_grad_program(act)}});
+          add("gated_linear_backward", ProductKind::matmul, gate_grad_program(act), false, two);
       }
+      add("input_grad_act", ProductKind::matmul, act_grad_program(act));
+      add("conv_norm_act", ProductKind::conv2d, act_program(act), true);
     }
-    norm(Act::none);
+    add("conv_norm_act", ProductKind::conv2d, act_program(Act::none), true);
     return list;
   }();
   return all;

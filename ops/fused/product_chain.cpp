@@ -10,19 +10,18 @@
 namespace sinter {
 
 Form example_of(const ProductChainAttrs& attrs) {
-  const auto image = [](const Shape& shape) { return Tensor::meta(shape); };
-  Tensors in;
-  if (attrs.product == ProductKind::conv2d) {
-    in = {image({2, 3, 7, 6}), image({4, 3, 3, 3}), image({4})};
-  } else if (attrs.product == ProductKind::linear) {
-    in = {image({2, 3}), image({4, 3}), image({4})};
-  } else {
-    in = {image({2, 4}), image({4, 3}), {}};
-  }
-  while (in.size() < attrs.first_operand()) in.push_back(image({4}));
-  const Shape result = attrs.product == ProductKind::matmul ? Shape{2, 3} : Shape{2, 4};
-  for (int k = 1; k < attrs.program.n_inputs; ++k) in.push_back(image(result));
-  return {in, attrs};
+  const bool conv = attrs.product == ProductKind::conv2d,
+             of_dy = attrs.product == ProductKind::matmul;
+  std::vector<Shape> shapes{{2, 3}, {4, 3}, {4}};
+  if (conv) shapes = {{2, 3, 7, 6}, {4, 3, 3, 3}, {4}};
+  if (of_dy) shapes = {{2, 4}, {4, 3}, {}};
+  shapes.resize(attrs.first_operand(), Shape{4});
+  shapes.resize(
+      shapes.size() + size_t(attrs.program.n_inputs - 1), of_dy ? Shape{2, 3} : Shape{2, 4});
+  Form form{{}, attrs};
+  for (const Shape& shape : shapes) form.in.push_back(Tensor::meta(shape));
+  if (of_dy) form.in[2] = {};  // it has no bias
+  return form;
 }
 
 namespace {
