@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$1"
 command -v clang-format-16 >/dev/null ||
   { echo "check_format: skipped: clang-format-16 is not installed"; exit 77; }
-sources=$(find autograd bench capture core data distributed examples measure nn ops profiler tests train \
+sources=$(find autograd bench capture cli core data distributed examples measure nn ops profiler tests train \
   -regextype posix-extended -regex '.*\.(h|cpp|cu|cuh)')
 xargs -P "$(nproc)" -n 32 clang-format-16 --dry-run --Werror <<<"$sources" ||
   { echo "check_format: run clang-format-16 -i on these"; exit 1; }

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{core,profiler,ops,autograd,capture,measure,nn,data,distributed,train}
-mkdir -p "$root"/examples/{cli,mnist}
+mkdir -p "$root"/cli "$root"/examples/mnist
 
 # expect STATUS TEXT WORDS [CODE]: a library that says TEXT and has CODE, a program that has a flag
 # for WORDS.
@@ -14,7 +14,7 @@ expect() {
   echo "f(\"$2\"); g('\"'); // --comment" >"$root/data/a.cpp"
   echo "${4:-}" >"$root/nn/a.cpp"
   printf 'constexpr FlagWords kFlagWords[] = {\n    {"%s", "--data"},\n};\n' "$3" \
-    >"$root/examples/cli/process.cpp"
+    >"$root/cli/process.cpp"
   local status=0 report
   report=$(bash "$here/check_messages.sh" "$root") || status=$?
   [[ $status == "$1" ]] ||

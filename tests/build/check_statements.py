@@ -5,7 +5,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("autograd bench capture core data distributed examples measure nn ops profiler "
+FOLDERS = ("autograd bench capture cli core data distributed examples measure nn ops profiler "
            "tests train").split()
 # What may begin a statement that has commas by right: declarations, returns, loops.
 DECLARES = re.compile(
