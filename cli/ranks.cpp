@@ -108,7 +108,7 @@ std::string Ranks::of_first(const std::string& text) const {
 }
 
 bool Ranks::interrupted() {
-  if (!many()) return interrupted();
+  if (!many()) return cli::interrupted();
   if (stops_ || calls_++ < ask_at_) return stops_;
   constexpr double kSeconds = 0.1;
   const auto now = std::chrono::steady_clock::now();
@@ -116,13 +116,13 @@ bool Ranks::interrupted() {
                calls = double(calls_ - std::exchange(asked_at_, calls_));
   // By the clock of rank 0, as all are to ask after the same calls.
   const double next = first() ? std::clamp(calls * kSeconds / seconds, 1.0, 1000.0) : 0;
-  stops_ = communicator_->sum(interrupted()) > 0;
+  stops_ = communicator_->sum(cli::interrupted()) > 0;
   ask_at_ = calls_ + int64_t(communicator_->sum(next));
   return stops_;
 }
 
 void Ranks::stop() {
-  interrupt();
+  cli::interrupt();
   stops_ = true;
 }
 
