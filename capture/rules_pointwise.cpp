@@ -17,9 +17,9 @@ namespace {
 //   which is bounded.
 
 bool chainable(const Rewriter& r, const Node& n) {
-  return chain_op_number(n.op) >= 0 && n.out.size() == 1 &&
-         r.graph.values[n.out[0]].shape.numel() > 0;
+  return chain_op_number(n.op) >= 0 && r.graph.values[n.out[0]].shape.numel() > 0;
 }
+bool gives(const Node& n, int value) { return std::ranges::find(n.out, value) != n.out.end(); }
 
 // A program as it grows from nodes of a step: which value of the graph each of its values is.
 struct Growing {
@@ -34,8 +34,8 @@ struct Growing {
 
 // The program of `members`, pointwise nodes in order, of which all that none of them makes is an
 // operand: `first`, if it is a value, then the others as they are read. `fits` says whether a value
-// may be an operand. Results are what others read; that of `first` comes last. Nothing if it is too
-// long, or of several shapes or types.
+// may be an operand. A node is a step for each gradient that it gives. Results are what others
+// read; that of `first` comes last. Nothing if it is too long, or of several shapes or types.
 template <class Fits>
 std::optional<Growing> program_of(const Rewriter& r, const std::vector<int>& all,
     const std::vector<int>& members, int first, const Fits& fits) {
@@ -44,8 +44,7 @@ std::optional<Growing> program_of(const Rewriter& r, const std::vector<int>& all
   if (first >= 0) g.known.push_back(first);
   for (const int m : members) {
     for (const int in : r.node(m).in) {
-      const bool inside =
-          std::ranges::any_of(members, [&](int k) { return r.node(k).out[0] == in; });
+      const bool inside = std::ranges::any_of(members, [&](int k) { return gives(r.node(k), in); });
       if (inside || std::ranges::find(g.known, in) != g.known.end()) continue;
       if (g.known.size() == size_t(kChainInputs) || !fits(in)) return std::nullopt;
       g.known.push_back(in);
@@ -61,15 +60,17 @@ std::optional<Growing> program_of(const Rewriter& r, const std::vector<int>& all
   for (const int m : members) {
     const Node& n = r.node(m);
     const Value& result = r.graph.values[n.out[0]];
-    if (p.n_steps == kChainSteps || result.shape != one.shape || result.dtype != one.dtype)
-      return std::nullopt;
-    ChainProgram::Step& step = p.steps[p.n_steps++];
-    step.op = int16_t(chain_op_number(n.op));
-    step.param = chain_param(n.op, n.attrs);
-    for (size_t i = 0; i < n.in.size(); ++i) step.in[i] = g.number_of(n.in[i]);
-    g.known.push_back(n.out[0]);
+    if (result.shape != one.shape || result.dtype != one.dtype) return std::nullopt;
+    for (size_t o = 0; o < n.out.size(); ++o) {
+      if (p.n_steps == kChainSteps) return std::nullopt;
+      ChainProgram::Step& step = p.steps[p.n_steps++];
+      step.op = int16_t(chain_op_number(n.op, int(o)));
+      step.param = chain_param(n.op, n.attrs);
+      for (size_t i = 0; i < n.in.size(); ++i) step.in[i] = g.number_of(n.in[i]);
+    }
+    g.known.insert(g.known.end(), n.out.begin(), n.out.end());
   }
-  for (const int m : members) add_result(r.node(m).out[0]);
+  for (const int m : members) std::ranges::for_each(r.node(m).out, add_result);
   if (first >= 0) add_result(first);
   g.has_results = g.has_results && p.n_outputs > 0;
   return g;
@@ -99,7 +100,7 @@ std::optional<Node> make_chain(const Rewriter& r, const std::vector<int>& member
 // chain: a view of one.
 Obstacle view_inside(const Rewriter& r, const std::vector<int>& members) {
   for (const int in : r.node(members.back()).in) {
-    const bool whole = std::ranges::any_of(members, [&](int m) { return r.node(m).out[0] == in; });
+    const bool whole = std::ranges::any_of(members, [&](int m) { return gives(r.node(m), in); });
     if (whole || in < 0) continue;
     if (Obstacle obstacle = r.made_inside(members, in)) return obstacle;
   }
@@ -111,11 +112,12 @@ Obstacle view_inside(const Rewriter& r, const std::vector<int>& members) {
 template <class Takes> std::vector<int> grown_from(const Rewriter& r, int i, const Takes& takes) {
   std::vector<int> members{i};
   for (size_t k = 0; k < members.size(); ++k) {
-    const int made = r.node(members[k]).out[0];
-    for (const int n : r.readers(made)) {
-      if (n <= members.back() || !chainable(r, r.node(n)) || !r.node(n).reads(made)) continue;
-      members.push_back(n);
-      if (!takes(members)) members.pop_back();
+    for (const int made : r.node(members[k]).out) {
+      for (const int n : r.readers(made)) {
+        if (n <= members.back() || !chainable(r, r.node(n)) || !r.node(n).reads(made)) continue;
+        members.push_back(n);
+        if (!takes(members)) members.pop_back();
+      }
     }
   }
   return members;

@@ -104,6 +104,27 @@ TEST(Rewrite, AnEmptySliceOfAResultIsReplayed) {
       {f32_sample({4, 3}, 1)});
 }
 
+// ---- A backward of two gradients is two steps of a chain
+
+TEST(Rewrite, GradientsOfTwoOperandsAreStepsOfAChain) {
+  const auto replayed = [](Tensor (*op)(const Tensor&, const Tensor&), const Shape& of_b) {
+    Tensor a = cast(sample_tensor({5, 7}, 1, 0.5, 2), DType::f32).set_requires_grad(true);
+    Tensor b = cast(sample_tensor(of_b, 2, 0.5, 2), DType::f32).set_requires_grad(true);
+    return expect_replay_is_eager(
+        [&](const Tensors& in) {
+          a.autograd().grad = b.autograd().grad = {};
+          backward(op(sinter::exp(a), b) * in[0]);
+          return Tensors{a.grad(), b.grad()};
+        },
+        {cast(sample_tensor({5, 7}, 3), DType::f32)})
+        .ops;
+  };
+  EXPECT_EQ(replayed(sinter::div, {5, 7}), "mul pointwise_chain");
+  EXPECT_EQ(replayed(sinter::maximum, {5, 7}), "mul pointwise_chain");
+  // What db is summed to is of b's shape.
+  EXPECT_EQ(replayed(sinter::div, {7}), "exp mul pointwise_chain sum");
+}
+
 // ---- C2: a fused op reads nothing that its own group made
 
 TEST(Rewrite, AChainDoesNotReadAViewOfItsOwnResult) {
