@@ -21,7 +21,7 @@ class AnomalyRecorder final : public Recorder {
     std::string operands;
     for (const Tensor& in : call.in) operands += (operands.empty() ? "" : ", ") + in.describe();
     throw Error(Error::Kind::numeric,
-        cat(call.op.text(), ": the result is nan: first at ", found.substr(found.find('[')), " of ",
+        str(call.op.text(), ": the result is nan: first at ", found.substr(found.find('[')), " of ",
             t.describe(), "; operands ", operands, "; ", finiteness(call.op, call.in)),
         "look at the operands of this op: a log of 0, a division by 0, an overflow before it");
   }

@@ -28,7 +28,7 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
   SINTER_CHECK(f, usage, "gradcheck: no function: it is null", "give what makes the tensors");
   for (const Tensor& in : inputs) {
     SINTER_CHECK(!in.requires_grad() || in.dtype() == DType::f64, dtype,
-        cat("gradcheck: inputs that require grad must be f64: found ", in.describe()));
+        str("gradcheck: inputs that require grad must be f64: found ", in.describe()));
     if (in.requires_grad()) in.autograd().grad = {};
   }
   clear_tape();
@@ -63,7 +63,7 @@ GradcheckResult gradcheck(const std::function<Tensors(const Tensors&)>& f, const
       result.worst = error;
       if (!(error <= options.tolerance)) {
         result.ok = false;
-        result.message = cat("input ", n, " element ", i, ": backward gives ", analytic[i],
+        result.message = str("input ", n, " element ", i, ": backward gives ", analytic[i],
             ", central difference ", numeric);
       }
     }

@@ -83,7 +83,7 @@ void Tape::check_known(const Tensor& leaf, const char* op) {
   const auto& inputs = context.module_inputs;
   if (!*context.module || leaf.autograd().known) return;
   SINTER_CHECK(std::ranges::find(inputs, leaf.id()) != inputs.end(), usage,
-      cat(op, ": a parameter that was never registered: ", leaf.describe(),
+      str(op, ": a parameter that was never registered: ", leaf.describe(),
           " requires grad and is used in the forward of ", context.module,
           "; it is no parameter of a module or an optimizer, and no input of the module"),
       "add_parameter(\"NAME\", tensor) in the module's constructor; detach(tensor) if it is no "
@@ -96,7 +96,7 @@ void Tape::check_in_place(const OpDef& op, Operands in) const {
   for (size_t i = 0; i < in.size(); ++i) {
     const bool has_gradient = op.backward && !op.writes_input(i, in.size());
     SINTER_CHECK(has_gradient || !in[i].requires_grad(), state,
-        cat(op.text(), ": an operand that requires grad in an op that works in place: ",
+        str(op.text(), ": an operand that requires grad in an op that works in place: ",
             in[i].describe(), "; its gradient would be wrong"),
         "do it inside NoGrad");
   }
@@ -109,7 +109,7 @@ static void check_differentiable(const Call& call) {
   const auto is_number = [](const Tensor& t) { return is_float(t.dtype()); };
   const bool ends = wants != call.in.end() && std::ranges::any_of(call.out, is_number);
   SINTER_CHECK(!ends || &call.op == &kDetachOp, usage,
-      cat(call.op.text(), ": an op without a backward takes a tensor that requires grad: ",
+      str(call.op.text(), ": an op without a backward takes a tensor that requires grad: ",
           wants->describe(), "; nothing that was before it would be trained"),
       "give its OpDef a .backward; where no gradient is wanted, give it detach(..), or call it "
       "inside NoGrad");
@@ -169,7 +169,7 @@ const char* Tape::used_hint() const {
 
 void Tape::check_idle(const char* what) const {
   SINTER_CHECK(!busy_, state,
-      cat(what, ": called by a hook, inside backward(); a gradient has no gradient"),
+      str(what, ": called by a hook, inside backward(); a gradient has no gradient"),
       "do it when backward() has returned, or inside NoGrad");
 }
 
@@ -229,7 +229,7 @@ void Tape::clear() {
 void Tape::check_usable(const Node& node) const {
   for (const auto [slot, version] : node.in_marks()) {
     SINTER_CHECK(slot < 0 || !slots_[slot].used, state,
-        cat("backward: this tensor's tape was already used: an input of ", node.op->text(),
+        str("backward: this tensor's tape was already used: an input of ", node.op->text(),
             " comes from it"),
         used_hint());
   }
@@ -240,7 +240,7 @@ void Tape::check_usable(const Node& node) const {
     const size_t n = input ? i : i - node.inputs;
     const char* writer = t.storage()->last_writer();
     throw Error(Error::Kind::state,
-        cat("backward: ", node.op->text(), " needs its ", input ? "input " : "output ", n, ", ",
+        str("backward: ", node.op->text(), " needs its ", input ? "input " : "output ", n, ", ",
             t.describe(), ", but ", writer ? writer : "something", " changed it in place since"),
         "call backward before the change, or change a copy");
   }
@@ -281,7 +281,7 @@ static Tensor sum_of_parts(const Tensor& a, const Tensor& b) {
 
 static void check_fits(const char* what, const Tensor& given, const char* name, const Tensor& t) {
   SINTER_CHECK(given.shape() == t.shape() && given.dtype() == t.dtype(), shape,
-      cat("backward: the ", what, " does not fit the ", name, ": ",
+      str("backward: the ", what, " does not fit the ", name, ": ",
           describe({{what, &given}, {name, &t}})));
 }
 
@@ -304,7 +304,7 @@ void Tape::finish(Slot& slot, Tensor& gradient) const {
 void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   check_idle("backward");
   SINTER_CHECK(root.defined() && root.requires_grad(), state,
-      cat("backward: nothing to differentiate: the root, ", root.describe(),
+      str("backward: nothing to differentiate: the root, ", root.describe(),
           ", does not depend on a tensor that requires grad"),
       "set_requires_grad(true) on the parameters, outside NoGrad; ops on the way need a backward");
   const int64_t root_slot = slot_of(root);
@@ -340,7 +340,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
     const auto wanted = [&](const Mark& mark) { return mark.slot >= 0 && reached[mark.slot]; };
     if (std::ranges::none_of(node.out_marks(), wanted)) continue;
     SINTER_CHECK(i >= outside_, state,
-        cat("backward: inside a captured step, through ", node.op->text(),
+        str("backward: inside a captured step, through ", node.op->text(),
             ", which ran before the step began; a replay would not see it run again"),
         "run the whole forward pass inside the step, or backward() outside of it");
     check_usable(node);
@@ -435,7 +435,7 @@ void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
   SINTER_CHECK(hook, usage, "register_hook: a hook of no function: it is null",
       "a hook takes the gradient and returns its replacement, or an undefined tensor");
   SINTER_CHECK(t.requires_grad(), state,
-      cat("register_hook: the tensor does not require grad: ", t.describe()));
+      str("register_hook: the tensor does not require grad: ", t.describe()));
   Tape::current().check_idle("register_hook");
   if (t.autograd().leaf) return t.autograd().hooks.push_back(std::move(hook));
   const int64_t slot = Tape::current().slot_of(t);
@@ -446,7 +446,7 @@ void register_hook(const Tensor& t, std::function<Tensor(const Tensor&)> hook) {
 
 void retain_grad(const Tensor& t) {
   SINTER_CHECK(t.requires_grad(), state,
-      cat("retain_grad: the tensor does not require grad: ", t.describe()));
+      str("retain_grad: the tensor does not require grad: ", t.describe()));
   const int64_t slot = Tape::current().slot_of(t);
   if (slot >= 0) Tape::current().retain(slot, t);
 }

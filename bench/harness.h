@@ -34,7 +34,7 @@ inline std::unique_ptr<Trainer> make_trainer(
   if (options.model == "mlp") {
     model = std::make_shared<nn::Mlp>(options.sizes);
   } else {
-    std::string layers = cat(options.model == "lenet" ? nn::kLenetLayers : nn::kCnnLayers, 10);
+    std::string layers = str(options.model == "lenet" ? nn::kLenetLayers : nn::kCnnLayers, 10);
     for (size_t at; (at = layers.find("dropout ")) != std::string::npos;)
       layers.erase(at, layers.find(' ', layers.find(';', at)) + 1 - at);
     model = std::make_shared<nn::Net>(layers, Shape{1, 28, 28});

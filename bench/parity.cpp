@@ -26,7 +26,7 @@ struct ParityFlags {
 int run(const ParityFlags& flags, Device device) {
   const auto& [optimizer, mode, rules, model, steps, files] = flags;
   SINTER_CHECK(files.size() == 2, usage,
-      cat("usage: parity IN.safetensors OUT.safetensors: ", files.size(), " files are given"));
+      str("usage: parity IN.safetensors OUT.safetensors: ", files.size(), " files are given"));
   nn::NamedTensors weights = nn::read_safetensors(files[0]).tensors;
   const Tensor x = nn::find(weights, "x")->to(device), y = nn::find(weights, "y")->to(device);
   std::erase_if(weights, [](const nn::NamedTensor& t) { return t.name == "x" || t.name == "y"; });

@@ -16,7 +16,7 @@ constexpr size_t kMaxLines = 10;  // of one kind in a message
 std::string lines(const std::vector<std::string>& all) {
   std::string out;
   for (size_t i = 0; i < std::min(all.size(), kMaxLines); ++i) out += "\n    " + all[i];
-  return all.size() > kMaxLines ? cat(out, "\n    and ", all.size() - kMaxLines, " more") : out;
+  return all.size() > kMaxLines ? str(out, "\n    and ", all.size() - kMaxLines, " more") : out;
 }
 
 // Binds the buffer of a parameter to the tensor, or to a copy of it in the parameter's layout.
@@ -26,7 +26,7 @@ void bind_buffer(Graph& graph, int parameter, Tensor tensor) {
   const bool writes = graph.changes_in_place(v.buffer);
   if (tensor.strides() != v.strides && !(v.contiguous() && tensor.is_contiguous())) {
     SINTER_CHECK(v.contiguous() && !writes, state,
-        cat("graph: cannot bind: ", escaped(v.name), " ", tensor.describe(), " strides ",
+        str("graph: cannot bind: ", escaped(v.name), " ", tensor.describe(), " strides ",
             tensor.strides().str(), "; the graph ", writes ? "changes it where it lies, and " : "",
             "wants strides ", v.strides.str()));
     tensor = tensor.to(tensor.device());
@@ -40,7 +40,7 @@ void bind_buffer(Graph& graph, int parameter, Tensor tensor) {
     // What else of bytes is changed in place?
     const bool is_step_state = view.dtype == DType::u8 && writes;
     SINTER_CHECK(shift % (is_step_state ? int64_t{alignof(StepState)} : size) == 0, state,
-        cat("graph: cannot bind: ", escaped(v.name), "; it begins between two elements of ",
+        str("graph: cannot bind: ", escaped(v.name), "; it begins between two elements of ",
             print_type(view)));
     view.offset += shift / size;
   }
@@ -50,11 +50,11 @@ void bind_buffer(Graph& graph, int parameter, Tensor tensor) {
 
 Graph load(const std::string& file) {
   ClassicStream<std::ifstream> in(file, std::ios::binary);
-  SINTER_CHECK(in, data, cat("graph: cannot read: ", escaped(file), "; ", error_text(errno)));
+  SINTER_CHECK(in, data, str("graph: cannot read: ", escaped(file), "; ", error_text(errno)));
   std::string text(kMaxGraphBytes + 1, '\0');
   in.read(text.data(), std::streamsize(text.size()));
   SINTER_CHECK(
-      !in.bad(), data, cat("graph: cannot read: ", escaped(file), "; ", error_text(errno)));
+      !in.bad(), data, str("graph: cannot read: ", escaped(file), "; ", error_text(errno)));
   text.resize(size_t(in.gcount()));
   return read_graph(text, escaped(file));
 }
@@ -67,19 +67,19 @@ Graph bind(Graph graph, const FindTensor& find) {
     if (graph.buffers[v.buffer].kind != Buffer::Kind::external || v.name.empty()) continue;
     const Tensor t = find(v.name);
     if (!t.defined()) {
-      missing.push_back(cat("missing ", escaped(v.name), " ", print_type(v)));
+      missing.push_back(str("missing ", escaped(v.name), " ", print_type(v)));
     } else if (t.shape() != v.shape || t.dtype() != v.dtype) {
-      different.push_back(cat("shape ", escaped(v.name), ": found ", name_of(t.dtype()),
+      different.push_back(str("shape ", escaped(v.name), ": found ", name_of(t.dtype()),
           t.shape().str(), ", graph ", print_type(v)));
     } else {
       SINTER_CHECK(found.empty() || t.device() == found[0].second.device(), device,
-          cat("graph: cannot bind: ", escaped(v.name), " ", t.describe(), "; others are on ",
+          str("graph: cannot bind: ", escaped(v.name), " ", t.describe(), "; others are on ",
               found[0].second.device().str()));
       found.emplace_back(i, t);
     }
   }
   SINTER_CHECK(missing.empty() && different.empty(), checkpoint,
-      cat("graph: parameters do not match: ", missing.size(), " missing, ", different.size(),
+      str("graph: parameters do not match: ", missing.size(), " missing, ", different.size(),
           " of another shape or type", lines(missing), lines(different)));
   const Device device = found.empty() ? kCpu : found[0].second.device();
   for (const Value& v : graph.values) {
@@ -95,23 +95,23 @@ Graph bind(Graph graph, const FindTensor& find) {
 void check_forward(const Graph& graph, const std::string& file) {
   const auto require = [&](bool condition, const std::string& what) {
     SINTER_CHECK(
-        condition, data, cat("graph: not for predict: ", escaped(file), "; ", what), kGraphHint);
+        condition, data, str("graph: not for predict: ", escaped(file), "; ", what), kGraphHint);
   };
   const auto changed = [&](const Buffer& buffer) {
     return buffer.kind != Buffer::Kind::local &&
            graph.changes_in_place(int(&buffer - graph.buffers.data()));
   };
   const auto changes = std::ranges::count_if(graph.buffers, changed);
-  require(changes == 0, cat("it changes ", changes, " tensors in place"));
+  require(changes == 0, str("it changes ", changes, " tensors in place"));
   require(graph.inputs.size() == 1 && graph.outputs.size() == 1,
-      cat("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(),
+      str("it has ", graph.inputs.size(), " inputs and ", graph.outputs.size(),
           " outputs, wanted one of each"));
   const auto is_row = [&](const char* what, int value, const char* wanted) {
     const Value& v = graph.values[value];
     require(v.dtype == DType::f32 && v.shape.rank() == 2 && v.shape[0] == 1,
-        cat("its ", what, " is ", print_type(v), ", wanted ", wanted));
+        str("its ", what, " is ", print_type(v), ", wanted ", wanted));
     require(v.contiguous() || value != graph.inputs[0],
-        cat("its ", what, " has strides ", v.strides.str(), ", wanted a dense one"));
+        str("its ", what, " has strides ", v.strides.str(), ", wanted a dense one"));
   };
   is_row("input", graph.inputs[0], "f32[1, N]");
   is_row("output", graph.outputs[0], "f32[1, C]");

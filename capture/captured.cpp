@@ -12,7 +12,7 @@ namespace {
 std::string name_of(const Leaf& leaf) {
   const std::string name = leaf.tensor.has_autograd() ? leaf.tensor.autograd().name : "";
   if (!name.empty()) return name;
-  return leaf.input >= 0 ? cat("input ", leaf.input) : cat("a leaf ", leaf.tensor.describe());
+  return leaf.input >= 0 ? str("input ", leaf.input) : str("a leaf ", leaf.tensor.describe());
 }
 
 // What a replay asks of a leaf's gradient at its beginning, and does with it. Where the step did
@@ -44,7 +44,7 @@ void keep_gradients(Captured& c, const Recorded* same) {
       continue;
     }
     SINTER_CHECK(!leaf.read, state,
-        cat("capture: a leaf made in the step has a gradient from outside: ", name_of(leaf)),
+        str("capture: a leaf made in the step has a gradient from outside: ", name_of(leaf)),
         "give it as an input");
     std::erase_if(
         c.recorded.gradients, [&](const Graph::Gradient& g) { return g.param == leaf.value; });
@@ -52,7 +52,7 @@ void keep_gradients(Captured& c, const Recorded* same) {
   for (const Leaf& a : c.leaves) {
     for (const Leaf& b : c.leaves) {
       SINTER_CHECK(&a == &b || a.value < 0 || a.value != b.value, state,
-          cat("capture: ", name_of(a), " and ", name_of(b),
+          str("capture: ", name_of(a), " and ", name_of(b),
               " lie in the same memory, and each gets a gradient"),
           "use one tensor for both");
     }
@@ -66,7 +66,7 @@ void bind_gradients(Captured& c) {
     if (g.after != Leaf::After::set) continue;
     const Buffer& buffer = graph.buffer_of(g.grad);
     SINTER_CHECK(buffer.kind != Buffer::Kind::input && !buffer.constant.defined(), state,
-        cat("capture: the gradient of ", name_of(g), " is set to ",
+        str("capture: the gradient of ", name_of(g), " is set to ",
             buffer.constant.defined() ? "a tensor that the host makes in the step" : "an input"),
         "set it to a copy(..)");
     g.given = c.executor->tensor(g.grad);
@@ -140,7 +140,7 @@ std::string difference(const Recorded& a, const Recorded& b, const Sides& sides)
     const bool either_set = x.after == Leaf::After::set || y->after == Leaf::After::set;
     if (!(x.before.defined() && y->before.defined()) && !either_set) continue;
     if (x.after == y->after && x.grad == y->grad && x.read == y->read) continue;
-    return cat("the gradient of ", name_of(*y), " is ", kWords[int(x.after)], " ", sides.a, ", ",
+    return str("the gradient of ", name_of(*y), " is ", kWords[int(x.after)], " ", sides.a, ", ",
         kWords[int(y->after)], " ", sides.b);
   }
   return "";
@@ -160,7 +160,7 @@ void check_elements(const Graph& graph, const std::vector<Leaf>& leaves) {
       const bool began = std::ranges::any_of(leaves,
           [&](const Leaf& l) { return l.before.defined() && l.before.storage() == storage; });
       SINTER_CHECK(storage->has_bytes() || began, state,
-          cat("capture: ", node.op->text(), " is given ", graph.meta(in).describe(),
+          str("capture: ", node.op->text(), " is given ", graph.meta(in).describe(),
               ", a meta tensor, which has no elements: the function has made it at a call that was "
               "only traced (2, 10, 100, ..), and has kept it"),
           "make what lasts from call to call before the step, or at its first call, and let ops "
@@ -193,14 +193,14 @@ void WrittenMemory::check_apart(
     const bool apart = std::ranges::find(closed, given[i].storage().get()) == closed.end() &&
                        std::ranges::none_of(inputs, shares);
     const auto name = [&] {
-      if (i < inputs_of_step) return cat("input ", i);
+      if (i < inputs_of_step) return str("input ", i);
       const auto leaf = std::ranges::find_if(leaves, [&](const Leaf& l) {
         return l.before.is_same(given[i]) || gradient_of(l.tensor).is_same(given[i]);
       });
-      return cat("the gradient of ", leaf == leaves.end() ? "a leaf" : name_of(*leaf));
+      return str("the gradient of ", leaf == leaves.end() ? "a leaf" : name_of(*leaf));
     };
     SINTER_CHECK(apart, state,
-        cat("capture: ", name(), ", ", given[i].describe(),
+        str("capture: ", name(), ", ", given[i].describe(),
             ", shares memory with another tensor that the step uses, and the step changes one of "
             "them"),
         "give a copy(..) of it");

@@ -77,7 +77,7 @@ Executor::Executor(const Graph& graph, const Tensors& adopted)
   std::vector<int> given = graph.outputs;
   for (const int out : graph.outputs) {
     SINTER_CHECK(kind_of(out) != Buffer::Kind::input, state,
-        cat("graph: a result is memory of an input, which lies elsewhere at each run: ",
+        str("graph: a result is memory of an input, which lies elsewhere at each run: ",
             graph.meta(out).describe()),
         "give a copy(..) of it");
     outputs_.push_back(tensors_[out]);
@@ -157,7 +157,7 @@ void Executor::place(Input& input, const Tensor& given, bool gradient) {
   char* const from = static_cast<char*>(given.raw());
   if (!gradient && in_arena(given) && input.writer) {
     throw Error(Error::Kind::state,
-        cat("capture: input ", &input - inputs_.data(), " is a result of this step, which ",
+        str("capture: input ", &input - inputs_.data(), " is a result of this step, which ",
             input.writer, " changes in it: ", given.describe(),
             "; the next results lie in the same memory"),
         "give a copy(..) of it");
@@ -178,7 +178,7 @@ void Executor::place(Input& input, const Tensor& given, bool gradient) {
 // The strides of dense tensors need not be equal: a dim of one element may have any.
 void Executor::check_inputs(const Tensors& inputs) const {
   SINTER_CHECK(inputs.size() == inputs_.size(), shape,
-      cat("graph: ", inputs.size(), " inputs given; it has ", inputs_.size()));
+      str("graph: ", inputs.size(), " inputs given; it has ", inputs_.size()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor &given = inputs[i], &wanted = inputs_[i].tensor;
     const bool dense = given.defined() && given.is_contiguous() && wanted.is_contiguous();
@@ -186,7 +186,7 @@ void Executor::check_inputs(const Tensors& inputs) const {
                       given.shape() == wanted.shape() && given.device() == wanted.device() &&
                       (dense || given.strides() == wanted.strides());
     SINTER_CHECK(same, shape,
-        cat("graph: input ", i, " does not fit: found ", given.describe(),
+        str("graph: input ", i, " does not fit: found ", given.describe(),
             given.defined() ? " strides " + given.strides().str() : "", "; it must be ",
             wanted.describe(), " strides ", wanted.strides().str()));
   }

@@ -26,7 +26,7 @@ std::string decided_by(const Group& group) {
   std::string out;
   if (group.choice.measured) out = group.kept_unfused() ? group.choice.said() : group.choice.text();
   const std::string in_step = group.in_step.text();
-  if (!in_step.empty()) out += cat(out.empty() ? "" : "; ", "whole step ", in_step);
+  if (!in_step.empty()) out += str(out.empty() ? "" : "; ", "whole step ", in_step);
   return out.empty() && group.kept_unfused() ? "by the plan" : out;
 }
 
@@ -71,8 +71,8 @@ class Explainer {
       }
     }
     if (gone.empty()) return "";
-    return gone.size() == 1 ? cat(" (one ", recorded_.values[gone[0]].shape.str(), " intermediate)")
-                            : cat(" (", gone.size(), " intermediates)");
+    return gone.size() == 1 ? str(" (one ", recorded_.values[gone[0]].shape.str(), " intermediate)")
+                            : str(" (", gone.size(), " intermediates)");
   }
 
   // "   predicted 13.1 us, unfused 16.4", or "".
@@ -121,39 +121,39 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
   }
   for (const Miss& miss : captured.fused.misses) {
     const auto& [why, remedy] = miss.obstacle;
-    out += explainer.renumbered(cat("miss     ", miss.what, "     rule ", miss.rule, ": ", why,
+    out += explainer.renumbered(str("miss     ", miss.what, "     rule ", miss.rule, ": ", why,
         "     would save ", launches(miss.would_save), "\n"));
-    if (!remedy.empty()) out += explainer.renumbered(cat("         to fuse: ", remedy, "\n"));
+    if (!remedy.empty()) out += explainer.renumbered(str("         to fuse: ", remedy, "\n"));
   }
   for (size_t n = 0; n < captured.fused.graph.nodes.size(); ++n) {
     const Node& node = captured.fused.graph.nodes[n];
     const std::string& made_by = captured.executor->made_by(n);
     if (!made_by.empty())
-      out += explainer.renumbered(cat("kernel   %", node.out[0], " ", node.text(), ": ")) +
+      out += explainer.renumbered(str("kernel   %", node.out[0], " ", node.text(), ": ")) +
              made_by + '\n';
   }
   out += fallbacks;
   const Device::Type device = captured.recorded.device().type;
   for (const Rule& rule : table) {
     if (!rule.on(device) && set.has(rule.name()))
-      out += cat("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");
+      out += str("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");
   }
   const Choice& whole = captured.fused.plan;
-  if (whole.measured) out += cat("plan     ", whole.said(), "\n");
+  if (whole.measured) out += str("plan     ", whole.said(), "\n");
   if (measured || !fallbacks.empty()) {
     out += fmt::format(
         "choice   measured: a group goes where what runs without it is faster by {:.0f} %{}\n",
         100 * (margin_on(device) - 1),
         whole.timed() ? "; then where the whole step is faster without it, beyond doubt" : "");
     const std::string note = kept_choices_note();
-    if (!note.empty()) out += cat("note     ", note, "\n");
+    if (!note.empty()) out += str("note     ", note, "\n");
   } else if (!groups.empty()) {
     out += "choice   by the cost model: fewer launches and no more bytes are better\n";
   }
   const MemoryPlan& plan = captured.executor->plan();
   out += fmt::format("memory   {} in one arena, {} if every buffer had its own\n",
       kilobytes(plan.bytes), kilobytes(plan.unshared_bytes));
-  return out + cat(captured.recorded.launches(), " launches -> ", captured.fused.graph.launches(),
+  return out + str(captured.recorded.launches(), " launches -> ", captured.fused.graph.launches(),
                    " (rules ", set.text(), ")\n");
 }
 

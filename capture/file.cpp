@@ -64,7 +64,7 @@ class Reader {
  private:
   [[noreturn]] void refuse(std::string_view what, std::string_view facts, std::string hint = "") {
     throw Error(
-        Error::Kind::data, cat("graph: ", what, ": ", file_, place_, "; ", facts), std::move(hint));
+        Error::Kind::data, str("graph: ", what, ": ", file_, place_, "; ", facts), std::move(hint));
   }
   void check(bool condition, std::string_view what, std::string_view facts) {
     if (!condition) refuse(what, facts);
@@ -89,11 +89,11 @@ class Reader {
 
 Json Reader::parsed(std::string_view text) {
   check(text.size() <= kMaxGraphBytes, "too large",
-      cat(text.size(), " bytes, at most ", kMaxGraphBytes));
+      str(text.size(), " bytes, at most ", kMaxGraphBytes));
   if (text.starts_with("sinter-graph "))
-    refuse("of an earlier build", cat("it is no JSON of schema ", kSchema), kGraphHint);
+    refuse("of an earlier build", str("it is no JSON of schema ", kSchema), kGraphHint);
   const auto shallow = [&](int depth, Json::parse_event_t, const Json&) {
-    check(depth <= kMaxDepth, "not understood", cat("more than ", kMaxDepth, " levels of lists"));
+    check(depth <= kMaxDepth, "not understood", str("more than ", kMaxDepth, " levels of lists"));
     return true;
   };
   try {
@@ -109,7 +109,7 @@ void Reader::read(std::string_view text) {
   if (!json.is_object() || !json.contains("schema"))
     refuse("not a graph file", "no JSON object with a schema", kGraphHint);
   check(json["schema"] == kSchema, "another version",
-      cat("its schema is ", escaped(json_text(json["schema"]).substr(0, 60)), ", this build reads ",
+      str("its schema is ", escaped(json_text(json["schema"]).substr(0, 60)), ", this build reads ",
           kSchema));
   FileGraph file;
   try {
@@ -118,13 +118,13 @@ void Reader::read(std::string_view text) {
     throw Error(Error::Kind::data, "graph: not understood: " + escaped(error.message()));
   }
   const size_t most = std::max(file.values.size(), file.nodes.size());
-  check(most <= kMaxItems, "too large", cat(most, " items in a list, at most ", kMaxItems));
+  check(most <= kMaxItems, "too large", str(most, " items in a list, at most ", kMaxItems));
   for (size_t v = 0; v < file.values.size(); ++v) {
-    place_ = cat(".values[", v, "]");
+    place_ = str(".values[", v, "]");
     add_value(std::move(file.values[v]));
   }
   for (size_t n = 0; n < file.nodes.size(); ++n) {
-    place_ = cat(".nodes[", n, "]");
+    place_ = str(".nodes[", n, "]");
     add_node(std::move(file.nodes[n]));
   }
   place_ = ".gradients";
@@ -133,7 +133,7 @@ void Reader::read(std::string_view text) {
     check_known(g.param);
     check_known(g.grad);
     check(graph.buffer_of(g.param).kind == Buffer::Kind::external, "not a parameter",
-        cat("%", g.param));
+        str("%", g.param));
   }
   place_ = ".outputs";
   graph.outputs = std::move(file.outputs);
@@ -144,7 +144,7 @@ void Reader::add_value(FileValue from) {
   Value v{.dtype = from.dtype, .shape = from.shape, .strides = from.strides};
   v.offset = from.offset;
   check(v.strides.rank() == v.shape.rank(), "strides do not fit",
-      cat(v.strides.str(), " for ", print_type(v)));
+      str(v.strides.str(), " for ", print_type(v)));
   double elements = 1, end = double(v.offset);  // in f64, which does not overflow
   for (int d = 0; d < v.shape.rank(); ++d) {
     check(v.shape[d] >= 0 && v.strides[d] >= 0, "layout does not fit", "no number may be negative");
@@ -152,9 +152,9 @@ void Reader::add_value(FileValue from) {
     end += double(std::max<int64_t>(v.shape[d], 1) - 1) * double(v.strides[d]);
   }
   check(elements <= double(kMaxNumber), "shape too large",
-      cat(v.shape.str(), "; at most 2^48 elements"));
+      str(v.shape.str(), "; at most 2^48 elements"));
   check(v.offset >= 0 && end <= double(kMaxNumber), "layout too large",
-      cat(print_type(v), " strides ", v.strides.str(), " offset ", v.offset));
+      str(print_type(v), " strides ", v.strides.str(), " offset ", v.offset));
   v.buffer = memory_of(from, v);
   v.name = std::move(from.name);
   graph.add_value(std::move(v));
@@ -166,30 +166,30 @@ int Reader::memory_of(const FileValue& from, const Value& v) {
   const size_t end = v.shape.numel() == 0 ? 0 : size_t(extent_of(v).end);
   if (from.is == Word::view) {
     check(from.of >= 0 && from.of < number, "undefined value",
-        cat("%", from.of, " is not defined before"));
+        str("%", from.of, " is not defined before"));
     const int buffer = graph.values[from.of].buffer;
     const Buffer& memory = graph.buffers[buffer];
     check(memory.kind != Buffer::Kind::constant, "view of a constant",
         "give the constant another shape");
     check(end <= memory.bytes, "view out of range",
-        cat("it ends at byte ", end, " of ", memory.bytes));
+        str("it ends at byte ", end, " of ", memory.bytes));
     check(from.name.empty() || memory.kind == Buffer::Kind::local, "name of a view",
         escaped(from.name.substr(0, kMaxName)) + "; of an input or a parameter itself only");
     return buffer;
   }
   Buffer buffer{.kind = Buffer::Kind(from.is), .bytes = end};
-  check(v.offset == 0, "not understood", cat("offset ", v.offset, "; only views have one"));
+  check(v.offset == 0, "not understood", str("offset ", v.offset, "; only views have one"));
   if (from.is == Word::constant) {
     check(is_float(v.dtype), "unknown element type",
-        cat(name_of(v.dtype), " for a constant; allowed f32, f64, bf16"));
+        str(name_of(v.dtype), " for a constant; allowed f32, f64, bf16"));
     check(std::ranges::count(v.strides, 0) == v.strides.rank(), "strides do not fit",
-        cat(v.strides.str(), "; those of a constant are 0"));
+        str(v.strides.str(), "; those of a constant are 0"));
     check(
         parse_value(from.number, buffer.value), "not a number", escaped(from.number.substr(0, 40)));
     buffer.bytes = size_of(v.dtype);
   } else if (from.is != Word::result) {
     check(!from.name.empty() && from.name.size() <= kMaxName, "name of a bad length",
-        cat(from.name.size(), " bytes; allowed 1..", kMaxName));
+        str(from.name.size(), " bytes; allowed 1..", kMaxName));
     check(names_.insert(from.name).second, "name given twice", escaped(from.name));
     if (from.is == Word::input) graph.inputs.push_back(number);
   }
@@ -200,7 +200,7 @@ int Reader::memory_of(const FileValue& from, const Value& v) {
 
 void Reader::check_known(int value) {
   check(value >= 0 && size_t(value) < graph.values.size() && made_[graph.values[value].buffer],
-      "undefined value", cat("%", value, " is not made before"));
+      "undefined value", str("%", value, " is not made before"));
 }
 
 void Reader::add_node(FileNode from) {
@@ -222,22 +222,22 @@ void Reader::add_node(FileNode from) {
   node.origin = {int(graph.nodes.size())};
   const Tensors inferred = infer(node);
   check(from.op == op->text() || from.op == node.text(), "another op",
-      cat("with these attributes ", from.op, " is ", node.text()));
+      str("with these attributes ", from.op, " is ", node.text()));
   check(inferred.size() == node.out.size(), "results do not fit",
-      cat(from.op, " gives ", inferred.size(), ", found ", node.out.size()));
+      str(from.op, " gives ", inferred.size(), ", found ", node.out.size()));
   for (size_t i = 0; i < inferred.size(); ++i) {
     const int out = node.out[i];
     const bool fresh = out >= 0 && size_t(out) < graph.values.size() &&
                        !made_[graph.values[out].buffer] && roots_[graph.values[out].buffer] == out;
-    check(fresh, "not a result", cat("%", out, "; wanted one of \"result\" that no op gives yet"));
+    check(fresh, "not a result", str("%", out, "; wanted one of \"result\" that no op gives yet"));
     const Value& v = graph.values[out];
     check(v.shape == inferred[i].shape() && v.dtype == inferred[i].dtype() && v.contiguous(),
         "results do not fit",
-        cat(from.op, " gives ", name_of(inferred[i].dtype()), inferred[i].shape().str(), ", found ",
+        str(from.op, " gives ", name_of(inferred[i].dtype()), inferred[i].shape().str(), ", found ",
             print_type(v), v.contiguous() ? "" : ", not dense"));
     local_bytes_ += int64_t(graph.buffers[v.buffer].bytes);
     check(local_bytes_ <= kMaxLocalBytes, "too large",
-        cat("all results together take ", local_bytes_, " bytes; at most 2^52"));
+        str("all results together take ", local_bytes_, " bytes; at most 2^52"));
     made_[v.buffer] = 1;
   }
   graph.nodes.push_back(std::move(node));
@@ -257,7 +257,7 @@ Attrs Reader::attrs_of(const OpDef& op, const FileNode& from) {
     const int result = attrs.parse(name, text);
     const std::string_view known = op.attrs ? op.attrs->field_names : "";
     check(result != 1, "unknown attribute",
-        cat(key, " of ", from.op, "; it has ", known.empty() ? "none" : known));
+        str(key, " of ", from.op, "; it has ", known.empty() ? "none" : known));
     check(result != 2, "not a value of " + key, found);
   }
   return attrs;
@@ -271,20 +271,20 @@ Tensors Reader::infer(const Node& node) {
     check(condition, "operands do not fit", facts);
   };
   want(n >= op.min_inputs && n <= op.most_inputs(),
-      cat(op.text(), " takes ", op.min_inputs, "..", op.most_inputs(), ", found ", n));
+      str(op.text(), " takes ", op.min_inputs, "..", op.most_inputs(), ", found ", n));
   for (int i = 0; i < n; ++i) {
     const int in = node.in[i];
-    const std::string operand = cat("operand ", i, " of ", op.text());
+    const std::string operand = str("operand ", i, " of ", op.text());
     // Of ops that work in place any operand may be absent, as far as their shape rule agrees.
-    want(in != -1 || op.in_place() || i >= op.min_inputs, cat(operand, " must not be absent"));
+    want(in != -1 || op.in_place() || i >= op.min_inputs, str(operand, " must not be absent"));
     if (in == -1) continue;
     check_known(in);
     want(op.takes_strides(i, n, node.attrs) || graph.values[in].contiguous(),
-        cat(operand, " must be dense"));
+        str(operand, " must be dense"));
     want(graph.buffer_of(in).kind != Buffer::Kind::constant || !op.writes_input(i, n),
-        cat(op.text(), " changes operand ", i, ", which is a constant"));
+        str(op.text(), " changes operand ", i, ", which is a constant"));
   }
-  want(std::ranges::any_of(node.in, [](int in) { return in >= 0; }), cat(op.text(), " has none"));
+  want(std::ranges::any_of(node.in, [](int in) { return in >= 0; }), str(op.text(), " has none"));
   try {
     return op.results(graph.metas(node.in), node.attrs);
   } catch (const Error& error) {
@@ -319,11 +319,11 @@ std::string to_json(const Graph& recorded) {
   std::string text;
   const Json json(file);
   for (const auto& [key, part] : json.items()) {  // the items of each list on lines of their own
-    text += cat(text.empty() ? "{" : ",\n", json_text(key), ": ");
+    text += str(text.empty() ? "{" : ",\n", json_text(key), ": ");
     std::string items;
     for (const Json& item : part.is_array() ? part : Json::array())
       items += (items.empty() ? "\n  " : ",\n  ") + json_text(item);
-    text += part.is_array() ? cat("[", items, "]") : json_text(part);
+    text += part.is_array() ? str("[", items, "]") : json_text(part);
   }
   return text + "}\n";
 }

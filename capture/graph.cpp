@@ -130,10 +130,10 @@ std::string Graph::names(const std::vector<int>& members) const {
     int& count = counts[node.text()];
     if (count == 0) continue;
     out += out.empty() ? "" : ", ";
-    if (!node.out.empty()) out += cat("%", node.out[0], " ");
+    if (!node.out.empty()) out += str("%", node.out[0], " ");
     out += node.text();
     if (count > 3) {
-      out += cat(" x", std::exchange(count, 0));
+      out += str(" x", std::exchange(count, 0));
     } else if (node.out.empty() && !values[node.in[0]].name.empty()) {
       out += " of " + values[node.in[0]].name;
     }
@@ -186,13 +186,13 @@ std::string place_of(const Graph& graph, size_t n) {
   const Node& node = graph.nodes[n];
   const std::string phases = text_of_phases(node);
   const int value = node.out.empty() ? node.in[0] : node.out[0];
-  return cat("op ", n, ", ", node.text(), value < 0 ? "" : " ",
+  return str("op ", n, ", ", node.text(), value < 0 ? "" : " ",
       value < 0 ? "" : print_type(graph.values[value]), node.module.empty() ? "" : " in ",
       node.module, phases.empty() ? "" : ", ", phases);
 }
 
 std::string place_in_memory(const Value& v) {
-  return cat(
+  return str(
       print_type(v), " with strides ", v.strides.str(), " at ", v.offset, " of buffer ", v.buffer);
 }
 
@@ -202,7 +202,7 @@ std::string difference_of_attrs(const Attrs& a, const Attrs& b, const Sides& sid
   for (size_t i = 0; i < x.size(); ++i) {
     const std::string here = x[i].text(), there = y[i].text();
     if (here != there)
-      text += cat(text.empty() ? "" : "; ", x[i].name, " is ", here, " ", sides.a, ", ", there, " ",
+      text += str(text.empty() ? "" : "; ", x[i].name, " is ", here, " ", sides.a, ", ", there, " ",
           sides.b);
   }
   return text;
@@ -222,7 +222,7 @@ std::string difference_of_constants(const Graph& a, const Graph& b, int value, c
            "op change a copy(..) of it";
   const Tensor &x = a.buffer_of(value).constant, &y = b.buffer_of(value).constant;
   if (x.device() == y.device() && x.to_vector<uint8_t>() == y.to_vector<uint8_t>()) return "";
-  return cat(what, "holds other elements ", sides.b, " than ", sides.a);
+  return str(what, "holds other elements ", sides.b, " than ", sides.a);
 }
 
 // Of a value that both know by one number.
@@ -231,14 +231,14 @@ std::string difference_of_memory(const Graph& a, const Graph& b, int value, cons
   if (x.kind != y.kind) return "";  // told by the value
   const auto bits = [](double number) { return std::bit_cast<uint64_t>(number); };
   if (x.kind == Buffer::Kind::constant && bits(x.value) != bits(y.value)) {
-    return cat("a constant, is ", print_value(x.value), " ", sides.a, ", ", print_value(y.value),
+    return str("a constant, is ", print_value(x.value), " ", sides.a, ", ", print_value(y.value),
         " ", sides.b);
   }
   if (x.kind != Buffer::Kind::external || x.storage == y.storage) return "";
   if (x.constant.defined() && y.constant.defined())
     return difference_of_constants(a, b, value, sides);
   const std::string& name = a.values[value].name;
-  return cat(name, name.empty() ? "" : " ", a.meta(value).describe(),
+  return str(name, name.empty() ? "" : " ", a.meta(value).describe(),
       ", which no op produced, is another tensor ", sides.b);
 }
 
@@ -249,7 +249,7 @@ std::string difference(const Graph& a, const Graph& b, const Sides& sides) {
   for (size_t i = 0; i < n; ++i) {
     const Node &x = a.nodes[i], &y = b.nodes[i];
     if (x.op != y.op || x.in != y.in || x.out != y.out || x.role != y.role) {
-      return cat(place_of(a, i), ": it is ", print_node(a, x), " ", sides.a, ", ", print_node(b, y),
+      return str(place_of(a, i), ": it is ", print_node(a, x), " ", sides.a, ", ", print_node(b, y),
           " ", sides.b);
     }
     std::string differs;
@@ -257,13 +257,13 @@ std::string difference(const Graph& a, const Graph& b, const Sides& sides) {
     for (size_t o = 0; differs.empty() && o < x.in.size(); ++o) {
       if (x.in[o] < 0) continue;
       differs = difference_of_memory(a, b, x.in[o], sides);
-      if (!differs.empty()) differs = cat("operand ", o, ", ", differs);
+      if (!differs.empty()) differs = str("operand ", o, ", ", differs);
     }
-    if (!differs.empty()) return cat(place_of(a, i), ": ", differs);
+    if (!differs.empty()) return str(place_of(a, i), ": ", differs);
   }
   if (a.nodes.size() != b.nodes.size()) {
     const Graph& longer = a.nodes.size() > n ? a : b;
-    return cat("there are ", a.nodes.size(), " ops ", sides.a, ", ", b.nodes.size(), " ", sides.b,
+    return str("there are ", a.nodes.size(), " ops ", sides.a, ", ", b.nodes.size(), " ", sides.b,
         "; the first one more is ", place_of(longer, n), ": ", print_node(longer, longer.nodes[n]));
   }
   for (size_t v = 0; v < std::min(a.values.size(), b.values.size()); ++v) {
@@ -271,11 +271,11 @@ std::string difference(const Graph& a, const Graph& b, const Sides& sides) {
     Value y = b.values[v];
     y.name = x.name;  // which may be given at any time
     if (!(x == y) || a.buffers[x.buffer].kind != b.buffers[y.buffer].kind) {
-      return cat("value %", v, " is ", place_in_memory(x), " ", sides.a, ", ", place_in_memory(y),
+      return str("value %", v, " is ", place_in_memory(x), " ", sides.a, ", ", place_in_memory(y),
           " ", sides.b);
     }
     if (const std::string differs = difference_of_memory(a, b, int(v), sides); !differs.empty())
-      return cat("value %", v, ", ", differs);
+      return str("value %", v, ", ", differs);
   }
   if (a.values.size() != b.values.size() || a.outputs != b.outputs) return "the results differ";
   return "";

@@ -146,7 +146,7 @@ std::string names_of(const std::vector<const Node*>& nodes) {
     const auto at = nodes.begin() + std::ptrdiff_t(i);
     if (std::any_of(nodes.begin(), at, same)) continue;
     const auto n = std::count_if(at, nodes.end(), same);
-    out += cat(out.empty() ? "" : " + ", nodes[i]->text(), n > 1 ? cat(" x", n) : "");
+    out += str(out.empty() ? "" : " + ", nodes[i]->text(), n > 1 ? str(" x", n) : "");
   }
   return out;
 }
@@ -189,7 +189,7 @@ class Planner {
         device_(device),
         where_(recorded.device().type),
         scratch_(recorded) {
-    if (on_card()) text_ = cat(dump(recorded), "rules ", set.text(), allow_tf32() ? ", tf32" : "");
+    if (on_card()) text_ = str(dump(recorded), "rules ", set.text(), allow_tf32() ? ", tf32" : "");
   }
 
   Rewriter plan() {
@@ -230,8 +230,8 @@ class Planner {
   std::string question(const std::string& what, const Refused& refused) const {
     if (!on_card()) return "";
     std::string text = text_;
-    for (const auto& [rule, origin] : refused) text += cat(" without ", rule, " ", origin);
-    return cat(what, " of the step ", stable_hash(text));
+    for (const auto& [rule, origin] : refused) text += str(" without ", rule, " ", origin);
+    return str(what, " of the step ", stable_hash(text));
   }
 
   // Each group against what would run without it; without the losers others may be found.
@@ -261,7 +261,7 @@ class Planner {
     group.choice.candidates = {{"fused"}, {names_of(parts)}};
     choose_fastest(
         group.choice,
-        question(cat("group ", group.rule, " of node ", group.origin.front()), refused), where_,
+        question(str("group ", group.rule, " of node ", group.origin.front()), refused), where_,
         [&]() -> RunCandidate {
           std::array<Calls, 2> calls{Calls(r.graph, nodes_of(r.graph, group.origin)),
               Calls(other_rules ? without.graph : recorded_, parts)};
@@ -342,7 +342,7 @@ class Planner {
       Choice& choice = group->in_step = {
           .candidates = {{"with it"}, {"without it"}}, .chosen = refused.contains(id)};
       const int now = choice.chosen;
-      choose_plan(choice, question(cat("step without ", id.first, " ", id.second), fused),
+      choose_plan(choice, question(str("step without ", id.first, " ", id.second), fused),
           std::move(plans), [&](const auto& us) {
             if (too_noisy(us[0], us[1])) return -1;
             return is_faster(us[1 - now], us[now]) ? 1 - now : now;

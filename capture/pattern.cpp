@@ -27,7 +27,7 @@ bool differ_in_kind(const Attrs& a, const Attrs& b) {
 std::string different_field(const Attrs& wanted, const Attrs& found) {
   const std::vector<AttrField> x = wanted.fields(), y = found.fields();
   for (size_t i = 0; i < x.size(); ++i) {
-    if (x[i].text() != y[i].text()) return cat(x[i].name, "=", x[i].text());
+    if (x[i].text() != y[i].text()) return str(x[i].name, "=", x[i].text());
   }
   return "";
 }
@@ -209,14 +209,14 @@ class Matcher {
     for (size_t o = 0; o < traced.out.size(); ++o) {
       const Tensor &wanted = traced.out[o], found = r_.graph.meta(node.out[o]);
       if (found.shape() != wanted.shape() || found.dtype() != wanted.dtype())
-        return {cat(node.text(), " gives ", found.describe(), ", ", label_.text(), " makes ",
+        return {str(node.text(), " gives ", found.describe(), ", ", label_.text(), " makes ",
                     wanted.describe()),
-            cat("make %", node.out[o], " ", name_of(wanted.dtype()), wanted.shape().str())};
+            str("make %", node.out[o], " ", name_of(wanted.dtype()), wanted.shape().str())};
     }
     if (traced.attrs == node.attrs) return {};
-    return {cat(node.text(), " has ", node.attrs.str(), ", ", label_.text(), " takes ",
+    return {str(node.text(), " has ", node.attrs.str(), ", ", label_.text(), " takes ",
                 traced.attrs.str()),
-        cat("give ", node.text(), " ", different_field(traced.attrs, node.attrs))};
+        str("give ", node.text(), " ", different_field(traced.attrs, node.attrs))};
   }
 
   // Who outside needs what would be in no memory. Marks what stays in the step for those readers
@@ -242,10 +242,10 @@ class Matcher {
       const int value = values_[out];
       const bool gradient = r_.is_gradient(value);
       if (!gradient && !r_.read_elsewhere(value, nodes_)) continue;
-      const std::string what = cat("what ", pattern_.ops[k].text(), " gives");
+      const std::string what = str("what ", pattern_.ops[k].text(), " gives");
       if (!gradient) return r_.other_reader(what, value, nodes_);
-      return {cat(what, " is also read by the caller: a parameter's gradient"),
-          cat("clear the gradient %", value, " in the step")};
+      return {str(what, " is also read by the caller: a parameter's gradient"),
+          str("clear the gradient %", value, " in the step")};
     }
     return {};
   }

@@ -64,7 +64,7 @@ Recording::Recording(const Tensors& inputs, bool launches)
     if (v.name.empty())
       v.name = t.has_autograd() && !t.autograd().name.empty() ? t.autograd().name
                : inputs.size() == 1                           ? "x"
-                                                              : cat("x", i);
+                                                              : str("x", i);
     graph_.inputs.push_back(value);
   }
 }
@@ -110,7 +110,7 @@ bool Recording::changed_here(const Tensor& t) const {
 
 void Recording::note_bf16_copy(const Tensor& weight, const Tensor& copy) {
   SINTER_CHECK(!region_of(weight), state,
-      cat("capture: the bf16 copy of an input of the step is asked for: ", weight.describe(),
+      str("capture: the bf16 copy of an input of the step is asked for: ", weight.describe(),
           "; a replay would read the copy of this call's input"),
       "let the step's parameters list it, or cast(..) it in the step");
   const auto known = [&](const Bf16Copy& c) { return c.copy.is_same(copy); };
@@ -164,10 +164,10 @@ void Recording::check_device(const Call& call) const {
   if (graph_.nodes.empty()) return;
   const Device device = device_of(call.in), before = graph_.device();
   SINTER_CHECK(device == before, state,
-      cat("capture: a step on two devices: ", call.op.text(), " works on ", device.str(), " and ",
+      str("capture: a step on two devices: ", call.op.text(), " works on ", device.str(), " and ",
           graph_.nodes.front().op->text(), ", the first op of the step, on ", before.str(),
           "; a captured step has one"),
-      cat("a Step for each device; or give to(", before.str(), ") of it as an input"));
+      str("a Step for each device; or give to(", before.str(), ") of it as an input"));
 }
 
 void Recording::record(const Call& call) {

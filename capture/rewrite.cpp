@@ -228,8 +228,8 @@ std::optional<size_t> Rewriter::place(const std::vector<int>& members, Obstacle*
   if (!found) return first;
   const Node &member = node(found->first), &between = node(found->second);
   *obstacle = {
-      cat(print_node(graph, between), " stands between and needs ", member.text(), " in its place"),
-      cat("run ", between.text(), " before or after all of them")};
+      str(print_node(graph, between), " stands between and needs ", member.text(), " in its place"),
+      str("run ", between.text(), " before or after all of them")};
   return std::nullopt;
 }
 
@@ -266,23 +266,23 @@ Obstacle Rewriter::other_reader(
   const int reader = reader_outside(value, members);
   if (reader == kNobody) return {};
   if (reader == kCaller)
-    return {cat(what, " is also read by a result of the step"),
-        cat("let the step not return %", value, " or a view of it")};
+    return {str(what, " is also read by a result of the step"),
+        str("let the step not return %", value, " or a view of it")};
   constexpr size_t kMost = 16;  // of a list's operands nobody reads thousands
   const Node& other = node(reader);
-  return {cat(what, " is also read by ",
+  return {str(what, " is also read by ",
               other.in.size() <= kMost ? print_node(graph, other)
-                                       : cat(other.text(), " of ", other.in.size(), " values")),
-      cat("let no other op read %", value)};
+                                       : str(other.text(), " of ", other.in.size(), " values")),
+      str("let no other op read %", value)};
 }
 
 Obstacle Rewriter::made_inside(const std::vector<int>& members, int value) const {
   for (const int m : members) {
     for (const int out : node(m).out) {
       if (graph.overlap(out, value))
-        return {cat("an operand, %", value, ", is a view of what ", node(m).text(),
+        return {str("an operand, %", value, ", is a view of what ", node(m).text(),
                     " of the group makes"),
-            cat("read %", out, " itself in place of the view")};
+            str("read %", out, " itself in place of the view")};
     }
   }
   return {};
@@ -295,9 +295,9 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
     if (fused.in[i] < 0) continue;
     const bool any_strides = fused.op->takes_strides(i, fused.in.size(), fused.attrs);
     if (!any_strides && !graph.values[fused.in[i]].contiguous())
-      return {cat("an operand, ", graph.meta(fused.in[i]).describe(),
+      return {str("an operand, ", graph.meta(fused.in[i]).describe(),
                   ", is a view whose elements do not lie together"),
-          cat("give contiguous(%", fused.in[i], ")")};
+          str("give contiguous(%", fused.in[i], ")")};
     if (Obstacle obstacle = made_inside(members, fused.in[i])) return obstacle;
   }
   // The op's own rule of shapes is asked, and what it throws is the reason: so no rule of capture
@@ -307,9 +307,9 @@ Obstacle Rewriter::unfit(const std::vector<int>& members, const Node& fused) con
     for (size_t o = 0; o < given.size() && o < fused.out.size(); ++o) {
       const Tensor wanted = graph.meta(fused.out[o]);
       if (given[o].shape() != wanted.shape() || given[o].dtype() != wanted.dtype())
-        return {cat(fused.text(), " gives ", given[o].describe(), " where ", wanted.describe(),
+        return {str(fused.text(), " gives ", given[o].describe(), " where ", wanted.describe(),
                     " is read"),
-            cat("make %", fused.out[o], " ", name_of(given[o].dtype()), given[o].shape().str())};
+            str("make %", fused.out[o], " ", name_of(given[o].dtype()), given[o].shape().str())};
     }
   } catch (const Error& error) {
     return {error.message(), error.hint()};

@@ -48,11 +48,11 @@ std::span<const Rule> rules() { return rule_table(); }
 
 void add_rule(const OpDef& op) {
   SINTER_CHECK(op.reference && op.forms && op.infer && op.cost, usage,
-      cat("rules: no fused op: ", op.text(), "; it wants .reference, .forms, .infer and .cost"),
+      str("rules: no fused op: ", op.text(), "; it wants .reference, .forms, .infer and .cost"),
       "infer_of and cost_of_reference make the last two: examples/11_own_fusion.cpp");
   for (const Rule& rule : rules())
     SINTER_CHECK(rule.label.text() != op.text(), usage,
-        cat("rules: two rules of one name: ", op.text(), "; each op has one"));
+        str("rules: two rules of one name: ", op.text(), "; each op has one"));
   rule_table().insert(rule_table().begin(), Rule{label_of(op)});
 }
 
@@ -74,7 +74,7 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
   for (std::string_view item : parts_of(text, ",")) {
     const bool remove = item.starts_with('-');
     if (remove) item.remove_prefix(1);
-    SINTER_CHECK(!item.empty(), usage, cat("rules: empty item: ", escaped(text_)),
+    SINTER_CHECK(!item.empty(), usage, str("rules: empty item: ", escaped(text_)),
         "all, none, or -NAME,NAME");
     if ((first && remove) || item == "all") on_ = names;
     first = false;
@@ -82,9 +82,9 @@ RuleSet::RuleSet(std::string_view text) : text_(text) {
     if (item == "all" || item == "none") continue;
     const std::string nearest = nearest_word(item, names);
     SINTER_CHECK(std::ranges::find(names, item) != names.end(), usage,
-        cat("rules: unknown rule: ", escaped(item),
-            nearest.empty() ? cat("; allowed all, none, ", join(names))
-                            : cat("; nearest is ", nearest)));
+        str("rules: unknown rule: ", escaped(item),
+            nearest.empty() ? str("; allowed all, none, ", join(names))
+                            : str("; nearest is ", nearest)));
     std::erase(on_, item);
     if (!remove) on_.emplace_back(item);
   }

@@ -45,7 +45,7 @@ bool rule::relu_in_pool(Rewriter& r, int i) {
   if (!of_conv && !back) return false;
   const char* const name = kConvActPoolOp.name.c_str();
   Obstacle other = r.other_reader(
-      cat("what ", first.op->text(), " gives"), first.out[0], {first_at, i, back ? relu_back : i});
+      str("what ", first.op->text(), " gives"), first.out[0], {first_at, i, back ? relu_back : i});
   if (other) return of_conv && r.miss(name, {first_at, i}, std::move(other));
   if (r.read_elsewhere(index, {back ? pool_back : i})) return false;
 

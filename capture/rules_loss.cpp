@@ -47,10 +47,10 @@ bool rule::layer_before_chain(Rewriter& r, int i) {
   const size_t layers = (chain.in.size() - 3) / 2;
   if (layers == kChainLayers)
     return r.miss("row_chain", {before, i},
-        {cat("the chain has ", layers, " layers, as many as it may have"), "take a layer out"});
+        {str("the chain has ", layers, " layers, as many as it may have"), "take a layer out"});
   if (act == other) return false;
   return r.miss("row_chain", {before, i},
-      {cat("its activation is ", print_value(other), ", that of the chain ", print_value(act)),
+      {str("its activation is ", print_value(other), ", that of the chain ", print_value(act)),
           "give both one activation"});
 }
 

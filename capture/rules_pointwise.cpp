@@ -184,32 +184,27 @@ Node with_end(const Node& product, ProductChainAttrs attrs, const Growing& end) 
 // A pointwise op reads what product i makes, but in a view that settle_shapes() had to leave: tells
 // it, and why.
 bool view_behind(Rewriter& r, int i) {
-  const Value& sums = r.graph.values[r.node(i).out[0]];
-  for (const int n : r.readers(r.node(i).out[0])) {
+  const int sums = r.node(i).out[0];
+  const auto elements = [&](int v) { return r.graph.values[v].shape.numel(); };
+  const auto described = [&](int v) { return r.graph.meta(v).describe(); };
+  for (const int n : r.readers(sums)) {
     const Node& reader = r.node(n);
-    if (!chainable(r, reader) || reader.reads(r.node(i).out[0])) continue;
-    const auto described = [&](int in) { return r.graph.meta(in).describe(); };
-    const Shape& shape = r.graph.values[reader.out[0]].shape;
-    int view = -1, repeated = -1;
-    for (const int in : reader.in) {
-      const Value& v = r.graph.values[in];
-      if (v.buffer == sums.buffer) view = in;
-      if (v.shape.numel() != shape.numel() && v.shape.numel() > 1) repeated = in;
+    if (!chainable(r, reader) || reader.reads(sums)) continue;
+    const int view =
+        *std::ranges::find_if(reader.in, [&](int in) { return r.graph.overlap(in, sums); });
+    const auto repeated = std::ranges::find_if(reader.in,
+        [&](int in) { return elements(in) > 1 && elements(in) != elements(reader.out[0]); });
+    std::string how = elements(view) == elements(sums) ? "in another order, " : "in part, ", beside;
+    if (elements(view) == elements(sums) && r.graph.values[view].contiguous()) {
+      if (repeated == reader.in.end()) continue;
+      how.clear();
+      beside = str(
+          ", over which ", described(*repeated), " is repeated by dims that the product has not");
     }
-    if (view < 0) continue;
-    const Value& v = r.graph.values[view];
-    const bool all = v.shape.numel() == sums.shape.numel(), whole = all && v.contiguous();
-    if (whole && repeated < 0) continue;
-    const std::string what =
-        cat("what ", r.node(i).text(), " gives, ", described(r.node(i).out[0]), ", ");
-    Obstacle why{cat(reader.text(), " reads ", what, all ? "in another order, as " : "in part, as ",
-                     described(view)),
-        cat("let ", reader.text(), " read %", r.node(i).out[0], ", and view what it gives")};
-    if (whole)
-      why = {cat(reader.text(), " reads ", what, "as ", described(view), ", over which ",
-                 described(repeated), " is repeated by dims that the product has not"),
-          cat("give copy(broadcast_to(%", repeated, ", ", shape.str(), "))")};
-    return r.miss("product_chain", {i, n}, std::move(why));
+    return r.miss("product_chain", {i, n},
+        {str(reader.text(), " reads what ", r.node(i).text(), " gives, ", described(sums), ", ",
+             how, "as ", described(view), beside),
+            str("let ", reader.text(), " read %", sums, " itself, and operands of its shape")});
   }
   return false;
 }
@@ -249,7 +244,7 @@ bool end_product(Rewriter& r, int i, profiler::StaticName label) {
   less.program.outputs[--less.program.n_outputs] = 0;
   return label_of_product(less) == label &&
          r.miss(label.c_str(), found.members,
-             r.other_reader(cat("what ", r.node(i).text(), " gives"), sums, found.members));
+             r.other_reader(str("what ", r.node(i).text(), " gives"), sums, found.members));
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
 Obstacle fixed_in_place(const Rewriter& r, int value, int dim) {
   const auto read_by = [&](const std::string& who, const char* remedy) {
     return Obstacle{
-        cat("halves of a row cannot be read by ", who), cat("let ", remedy, " %", value)};
+        str("halves of a row cannot be read by ", who), str("let ", remedy, " %", value)};
   };
   const int made = r.producer(value);
   const bool is_whole = made >= 0 && r.node(made).rule == kMergeLinear;
@@ -121,7 +121,7 @@ bool rule::merge_products(Rewriter& r, int i) {
                               : operand
                                   ? fixed_in_place(r, first.out[0], second.out[0], result_dim)
                                   : Obstacle{"their weights are not neighbours in one storage",
-                                        cat("make %", a, " and %", b, " slices of one tensor")};
+                                        str("make %", a, " and %", b, " slices of one tensor")};
     const bool alike = operand || (i < n && r.graph.values[a].shape == r.graph.values[b].shape);
     if (forward && obstacle && alike) r.miss(kMergeLinear, {i, n}, obstacle);
     if (obstacle) continue;
@@ -197,8 +197,8 @@ bool rule::gated_linear(Rewriter& r, int i) {
   const int x = r.node(a).in[0];
   const DType in = r.graph.values[x].dtype, out = r.graph.values[g].dtype;
   if (in != out)
-    return miss({cat("the linears give ", name_of(out), " from ", name_of(in)),
-        cat("make %", g, " and %", u, " ", name_of(in))});
+    return miss({str("the linears give ", name_of(out), " from ", name_of(in)),
+        str("make %", g, " and %", u, " ", name_of(in))});
   const bool keep = r.read_elsewhere(g, {i}) || r.read_elsewhere(u, {i});
   if (keep) {
     if (Obstacle obstacle = fixed_in_place(r, g, u, 1)) return miss(std::move(obstacle));

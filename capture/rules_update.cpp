@@ -139,13 +139,13 @@ bool rule::weight_grad_update(Rewriter& r, int i) {
     const std::string& name = r.graph.values[r.node(update).in[kParam]].name;
     if (r.find_reader(grad, kAllReduceOp) >= 0)
       return r.miss("weight_grad_update", {i, update},
-          {cat("the gradient of ", name, " is first summed over all ranks (all_reduce)"),
+          {str("the gradient of ", name, " is first summed over all ranks (all_reduce)"),
               "train in one process; here the update runs behind the sum"});
-    if (Obstacle other = r.other_reader(cat("the gradient of ", name), grad, {update}))
+    if (Obstacle other = r.other_reader(str("the gradient of ", name), grad, {update}))
       return r.miss("weight_grad_update", {i, update}, std::move(other));
     if (r.node(update).any_written([&](int value) { return r.graph.reads(made, value); }))
       return r.miss("weight_grad_update", {i, update},
-          {cat("the gradient of ", name, " is made from what its update changes"),
+          {str("the gradient of ", name, " is made from what its update changes"),
               "give the product a copy(..)"});
   }
   const auto [earlier, later] = std::minmax(updates.front(), updates.back());

@@ -36,10 +36,6 @@ size_t operands_by_element(const Node& n) {
   return std::ranges::find(pointwise, n.op) == pointwise.end() ? 0 : n.in.size();
 }
 
-bool is_product(const Node& n) {
-  return n.op == &kLinearOp || n.op == &kMatmulOp || n.op == &kConv2dOp;
-}
-
 // The shape of an operand that is repeated to `to` as one of `shape` is to `from`; nothing if there
 // is none. Dims of both are taken together in the smallest groups of as many elements, and of each
 // group the operand must have all or one.
@@ -64,19 +60,13 @@ std::optional<Shape> repeated_alike(const Shape& shape, const Shape& from, const
       if (out.rank() > 0 || own > 1) out.push_back(own > 1 ? to[d] : 1);
     }
   }
-  for (; t < to.rank(); ++t) {
-    if (out.rank() > 0) out.push_back(1);
-  }
+  while (out.rank() > 0 && t++ < to.rank()) out.push_back(1);
   return out;
 }
 
 class Shapes {
  public:
   explicit Shapes(Rewriter& r) : r_(r) {
-    for (int v = 0; v < int(r.graph.values.size()); ++v) {
-      const Value& value = r.graph.values[v];
-      if (value.contiguous()) known_.try_emplace(key_of(value, value.shape), v);
-    }
     for (int n = 0; n < int(r.graph.nodes.size()); ++n) {
       if (r.alive(n)) settle(n);
       for (const int out : r.node(n).out) made_[r.graph.values[out].buffer] = {n, out};
@@ -84,27 +74,20 @@ class Shapes {
   }
 
  private:
-  using Key = std::tuple<int, DType, int64_t, std::vector<int64_t>>;
-  struct Made {
-    int node, value;
-  };
-
-  // Of a dense value.
-  static Key key_of(const Value& v, const Shape& shape) {
-    return {v.buffer, v.dtype, v.offset, {shape.begin(), shape.end()}};
-  }
+  using Made = std::pair<int, int>;  // the node, its result
 
   // The dense value in another shape.
   int in_shape(int value, const Shape& shape) {
-    const Value& v = r_.graph.values[value];
-    const auto [it, fresh] = known_.try_emplace(key_of(v, shape), int(r_.graph.values.size()));
-    if (fresh)
-      r_.graph.add_value({.buffer = v.buffer,
-          .dtype = v.dtype,
-          .shape = shape,
-          .strides = contiguous_strides(shape),
-          .offset = v.offset});
-    return it->second;
+    Value wanted = r_.graph.values[value];
+    if (wanted.shape == shape) return value;
+    wanted.shape = shape;
+    wanted.strides = contiguous_strides(shape);
+    for (const int other : r_.values_beside(value)) {
+      wanted.name = r_.graph.values[other].name;
+      if (r_.graph.values[other] == wanted) return other;
+    }
+    wanted.name.clear();
+    return r_.graph.add_value(std::move(wanted));
   }
 
   // What made the elements of a dense value, all of them and no others; or nullptr.
@@ -112,10 +95,11 @@ class Shapes {
     const Value& v = r_.graph.values[value];
     const auto found = made_.find(v.buffer);
     if (!v.contiguous() || found == made_.end()) return nullptr;
-    const Value& made = r_.graph.values[found->second.value];
-    const bool same = made.contiguous() && made.dtype == v.dtype && made.offset == v.offset &&
-                      made.shape.numel() == v.shape.numel();
-    return same ? &found->second : nullptr;
+    const Value& made = r_.graph.values[found->second.second];
+    return made.contiguous() && made.dtype == v.dtype && made.offset == v.offset &&
+                   made.shape.numel() == v.shape.numel()
+               ? &found->second
+               : nullptr;
   }
 
   void settle(int i) {
@@ -128,14 +112,15 @@ class Shapes {
     const Made* like = nullptr;
     for (size_t k = 0; k < count; ++k) {
       const Made* const made = maker(n.in[k]);
-      if (!made || r_.graph.values[made->value].shape.numel() != from.numel()) continue;
-      const Node& other = r_.node(made->node);
-      const bool product = is_product(other);
+      if (!made || r_.graph.values[made->second].shape.numel() != from.numel()) continue;
+      const Node& other = r_.node(made->first);
+      const bool product =
+          other.op == &kLinearOp || other.op == &kMatmulOp || other.op == &kConv2dOp;
       if (product || (!like && operands_by_element(other) > 0)) like = made;
       if (product) break;
     }
     if (!like) return;
-    const Shape to = r_.graph.values[like->value].shape;
+    const Shape to = r_.graph.values[like->second].shape;
     const bool other_rows = to.rank() == 0 || from.rank() == 0 || to[-1] != from[-1];
     if (to == from || (from.rank() == 4 && other_rows)) return;
     reshape(i, count, from, to);
@@ -151,13 +136,16 @@ class Shapes {
       if (!shape || !v.contiguous()) return;
       shapes.push_back(*shape);
     }
-    for (size_t k = 0; k < count; ++k) n.in[k] = in_shape(n.in[k], shapes[k]);
+    const std::vector<int> given = n.in;
+    for (size_t k = 0; k < count; ++k) {
+      const size_t first = size_t(std::ranges::find(given, given[k]) - given.begin());
+      n.in[k] = first < k ? n.in[first] : in_shape(given[k], shapes[k]);
+    }
     for (int& out : n.out) out = in_shape(out, to);
     r_.replace(i, std::move(n));
   }
 
   Rewriter& r_;
-  std::map<Key, int> known_;
   std::map<int, Made> made_;  // by buffer, of the nodes so far
 };
 

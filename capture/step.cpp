@@ -87,7 +87,7 @@ Step::Step(Function function, StepOptions options)
       "give it what takes the inputs and returns the results");
   SINTER_CHECK(options_.cache_size >= 1, usage, "capture: the cache needs room for one key");
   SINTER_CHECK(options_.recheck_every.value_or(0) >= 0, usage,
-      cat("capture: recheck_every out of range: ", *options_.recheck_every, "; at least 0"));
+      str("capture: recheck_every out of range: ", *options_.recheck_every, "; at least 0"));
 }
 Step::~Step() = default;
 
@@ -135,7 +135,7 @@ std::string Step::failed_guard() {
     if (!what && another) known->tensor = t;
     if (!what || !failed.empty()) return;
     const std::string name = t.has_autograd() ? t.autograd().name : "";
-    failed = cat(what, name.empty() ? "" : " of ", name);
+    failed = str(what, name.empty() ? "" : " of ", name);
   };
   options_.parameters(std::ref(see));  // one pointer: std::function keeps it without allocating
   return failed.empty() && seen < guarded_.size() ? "parameter list: fewer" : failed;
@@ -147,20 +147,20 @@ void Step::note_miss(std::string text) {
 }
 
 void Step::note_guard_miss(const std::string& guard) {
-  note_miss(cat("guard ", guard, " changed at call ", stats_.calls, ": captured again"));
+  note_miss(str("guard ", guard, " changed at call ", stats_.calls, ": captured again"));
 }
 
 void Step::check_inputs(const Tensors& inputs) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& t = inputs[i];
-    SINTER_CHECK(t.defined(), state, cat("capture: input ", i, " of the step is undefined"));
+    SINTER_CHECK(t.defined(), state, str("capture: input ", i, " of the step is undefined"));
     if (!t.requires_grad() || !Context::current().grad_enabled) continue;
     SINTER_CHECK(t.autograd().leaf, state,
-        cat("capture: input ", i, " of the step requires grad and is the result of an op: ",
+        str("capture: input ", i, " of the step requires grad and is the result of an op: ",
             t.describe(), "; a replay could not pass its gradient on"),
         "give detach(..) of it; .set_requires_grad(true) on that to get its gradient");
     SINTER_CHECK(!shares_memory(inputs, i), state,
-        cat("capture: input ", i,
+        str("capture: input ", i,
             " of the step requires grad and shares memory with another input ",
             "or a parameter: ", t.describe(), "; a replay could not tell their gradients apart"),
         "give a copy(..) of it");
@@ -220,18 +220,18 @@ void Step::forget(const Entry& entry) {
 
 std::string Step::key_difference(const Entry& entry, const Tensors& inputs, const Key& key) const {
   if (entry.inputs.size() != inputs.size())
-    return cat("there are ", inputs.size(), " inputs, before ", entry.inputs.size());
+    return str("there are ", inputs.size(), " inputs, before ", entry.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Entry::Input& in = entry.inputs[i];
     const std::string now = inputs[i].describe(), before = in.like.describe();
-    if (now != before) return cat("input ", i, " is ", now, ", before ", before);
+    if (now != before) return str("input ", i, " is ", now, ", before ", before);
     if (!same_layout(in.like, inputs[i]))
-      return cat("input ", i, " has strides ", inputs[i].strides().str(), ", before ",
+      return str("input ", i, " has strides ", inputs[i].strides().str(), ", before ",
           in.like.strides().str());
     if (in.requires_grad != inputs[i].requires_grad())
-      return cat("input ", i, in.requires_grad ? " no longer requires grad" : " requires grad");
+      return str("input ", i, in.requires_grad ? " no longer requires grad" : " requires grad");
   }
-  if (entry.key.mode != key.mode) return cat("mode is ", key.mode, ", before ", entry.key.mode);
+  if (entry.key.mode != key.mode) return str("mode is ", key.mode, ", before ", entry.key.mode);
   if (!entry.recorded().flags_fit()) return "another module trains";
   if (entry.key.thread != key.thread) return "it is another thread";
   if (entry.key.first_row != key.first_row) return "set_first_row() is another";
@@ -249,7 +249,7 @@ void Step::evict(const Tensors& inputs, const Key& key) {
   if (!told_of_keys_ && evictions >= options_.cache_size && stats_.replays < stats_.evictions) {
     told_of_keys_ = true;
     const Entry& last = **std::ranges::max_element(entries_, {}, used);
-    note_miss(cat("the keys of the step keep changing: of ", stats_.calls, " calls ",
+    note_miss(str("the keys of the step keep changing: of ", stats_.calls, " calls ",
         stats_.replays, " were replayed; ", evictions + entries_.size(),
         " times a key was captured or begun, ", evictions, " were evicted, with room for ",
         options_.cache_size, "; at call ", stats_.calls, " ", key_difference(last, inputs, key),
@@ -351,7 +351,7 @@ Step::Entry& Step::capture(Entry& first, const Tensors& inputs, const Key& key) 
   if (!differs.empty()) {
     first.first = std::move(now);
     throw Error(Error::Kind::state,
-        cat("capture: two runs of the step recorded different graphs: ", differs),
+        str("capture: two runs of the step recorded different graphs: ", differs),
         "a value that changes from call to call must be a tensor or an input, not a number "
         "or a branch in the step");
   }
@@ -381,7 +381,7 @@ void Step::recheck(Entry& entry, const Tensors& inputs) {
   if (differs.empty()) return;
   forget(entry);
   throw Error(Error::Kind::state,
-      cat("capture: at call ", stats_.calls,
+      str("capture: at call ", stats_.calls,
           " the step is another than the captured one, which earlier calls replayed: ", differs),
       "make what changes from call to call a tensor, an input or part of `mode`; or a new Step "
       "where it changes: the next call captures the step as it is now");

@@ -11,16 +11,16 @@ namespace sinter::capture {
 namespace {
 
 void check_result(const Tensor& t, size_t i) {
-  SINTER_CHECK(t.defined(), state, cat("capture: result ", i, " of the step is undefined"),
+  SINTER_CHECK(t.defined(), state, str("capture: result ", i, " of the step is undefined"),
       "return only what the step made");
   if (!t.requires_grad()) return;
   const bool on_tape = t.autograd().leaf || Tape::current().slot_of(t) >= 0;
   SINTER_CHECK(!on_tape, state,
-      cat("capture: result ", i, " of the step requires grad: ", t.describe(),
+      str("capture: result ", i, " of the step requires grad: ", t.describe(),
           "; a replay is not on the tape, so no gradient would flow through it"),
       "return detach(..), or call backward inside the step");
   SINTER_CHECK(!t.autograd().grad.defined(), state,
-      cat("capture: result ", i, " of the step keeps its gradient: ", t.describe(),
+      str("capture: result ", i, " of the step keeps its gradient: ", t.describe(),
           "; a replay would not set it"),
       "return its grad() as a result");
 }

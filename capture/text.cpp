@@ -6,10 +6,10 @@
 namespace sinter::capture {
 namespace {
 
-std::string number_of(int value) { return value < 0 ? "-" : cat("%", value); }
+std::string number_of(int value) { return value < 0 ? "-" : str("%", value); }
 std::string numbers_of(const std::vector<int>& values) {
   std::string out;
-  for (const int value : values) out += cat(out.empty() ? "" : ", ", number_of(value));
+  for (const int value : values) out += str(out.empty() ? "" : ", ", number_of(value));
   return out;
 }
 // Quotes, backslashes and control bytes as \xNN.
@@ -88,11 +88,11 @@ std::vector<int> Lister::find_roots() {
 
 void Lister::define(int value, Value placed, const std::string& what) {
   const int number = out.numbers[value] = int(out.graph.values.size());
-  std::string line = cat(number_of(number), " = ", what, " ", print_type(placed));
+  std::string line = str(number_of(number), " = ", what, " ", print_type(placed));
   const bool constant = graph_.buffer_of(value).kind == Buffer::Kind::constant;
   if (placed.contiguous() && !constant) placed.strides = contiguous_strides(placed.shape);
   if (!placed.contiguous() && !constant) line += " strides=" + print_value(placed.strides);
-  if (placed.offset != 0) line += cat(" offset=", placed.offset);
+  if (placed.offset != 0) line += str(" offset=", placed.offset);
   out.lines.push_back(std::move(line));
   out.graph.add_value(std::move(placed));
 }
@@ -117,14 +117,14 @@ int Lister::use(int value) {
                   int64_t(size_of(placed.dtype));
   placed.buffer = out.graph.values[number].buffer;
   if (buffer.kind != Buffer::Kind::local) placed.name.clear();  // that of a root
-  define(value, std::move(placed), cat("view(%", number, ")"));
+  define(value, std::move(placed), str("view(%", number, ")"));
   return out.numbers[value];
 }
 
 void Lister::add_root(int value) {
   Value placed = graph_.values[value];
-  if (placed.name.empty()) placed.name = cat("external.", out.graph.values.size());
-  while (!names_.insert(placed.name).second) placed.name += cat(".", out.graph.values.size());
+  if (placed.name.empty()) placed.name = str("external.", out.graph.values.size());
+  while (!names_.insert(placed.name).second) placed.name += str(".", out.graph.values.size());
   const Buffer& buffer = graph_.buffer_of(value);
   const bool input = buffer.kind == Buffer::Kind::input;
   placed.buffer = out.graph.add_buffer(buffer);
@@ -151,7 +151,7 @@ void Lister::add_node(Node node) {
   std::string line = print_node(out.graph, node);
   if (!node.module.empty() || node.rule) line += "  # ";
   if (!node.module.empty()) line += "module " + escaped(node.module);
-  if (node.rule) line += cat(node.module.empty() ? "" : ", ", "rule ", node.rule);
+  if (node.rule) line += str(node.module.empty() ? "" : ", ", "rule ", node.rule);
   out.lines.push_back(std::move(line));
   out.graph.nodes.push_back(std::move(node));
 }
@@ -166,29 +166,29 @@ Lister::Lister(const Graph& graph)
   for (const Node& node : graph_.nodes) add_node(node);
   for (const Graph::Gradient& g : graph_.gradients) {
     out.graph.gradients.push_back({.param = use(g.param), .grad = use(g.grad)});
-    out.lines.push_back(cat("gradient %", use(g.param), " %", use(g.grad)));
+    out.lines.push_back(str("gradient %", use(g.param), " %", use(g.grad)));
   }
   std::string line = "output";
   for (const int value : graph_.outputs) {
     const std::string& name = graph_.values[value].name;
     const size_t i = out.graph.outputs.size();
     out.graph.outputs.push_back(use(value));
-    line += cat(i ? ", " : " ", quoted(name.empty() ? cat("y", i) : name), " %", use(value));
+    line += str(i ? ", " : " ", quoted(name.empty() ? str("y", i) : name), " %", use(value));
   }
   out.lines.push_back(std::move(line));
 }
 
 }  // namespace
 
-std::string print_type(const Value& value) { return cat(name_of(value.dtype), value.shape.str()); }
+std::string print_type(const Value& value) { return str(name_of(value.dtype), value.shape.str()); }
 
 std::string print_node(const Graph& graph, const Node& node) {
-  std::string out = cat(numbers_of(node.out), node.out.empty() ? "" : " = ", node.text(), "(",
+  std::string out = str(numbers_of(node.out), node.out.empty() ? "" : " = ", node.text(), "(",
       numbers_of(node.in), ")");
   for (size_t i = 0; i < node.out.size(); ++i)
-    out += cat(i ? ", " : " ", print_type(graph.values[node.out[i]]));
+    out += str(i ? ", " : " ", print_type(graph.values[node.out[i]]));
   if (const std::string attrs = node.attrs.str(); !attrs.empty()) out += " " + attrs;
-  return node.role == Role::none ? out : cat(out, " role=", print_value(node.role));
+  return node.role == Role::none ? out : str(out, " role=", print_value(node.role));
 }
 
 std::string dump(const Graph& graph) {

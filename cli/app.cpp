@@ -23,10 +23,10 @@ namespace {
 std::string read_text(const std::string& path) {
   std::error_code ignored;
   SINTER_CHECK(!std::filesystem::is_directory(path, ignored), usage,
-      cat("usage: cannot read the config: ", shown(path), "; it is a folder"));
+      str("usage: cannot read the config: ", shown(path), "; it is a folder"));
   ClassicStream<std::ifstream> in(path, std::ios::binary);
   SINTER_CHECK(
-      in, usage, cat("usage: cannot read the config: ", shown(path), "; ", error_text(errno)));
+      in, usage, str("usage: cannot read the config: ", shown(path), "; ", error_text(errno)));
   ClassicStream<std::ostringstream> text;
   text << in.rdbuf();
   return text.str();
@@ -44,7 +44,7 @@ std::string line_of(const CLI::Option* option) {
   if (left.size() >= kColumn) left += "\n" + std::string(kColumn, ' ');
   std::string help = option->get_description();
   if (const std::string standard = option->get_default_str(); !standard.empty())
-    help += cat(help.empty() ? "" : " ", alone ? "[alone: " : "[", standard, "]");
+    help += str(help.empty() ? "" : " ", alone ? "[alone: " : "[", standard, "]");
   left = fmt::format("{:<{}}", left, kColumn) + help;
   return profiler::wrapped(left.substr(0, left.find_last_not_of(' ') + 1), kWidth, kColumn) + "\n";
 }
@@ -84,11 +84,11 @@ std::string help_of(const CLI::App* app, const std::string& call, CLI::AppFormat
 // What was given for a flag. CLI11 takes the next word as the value, whatever it is.
 void take(Flag& flag, const std::vector<std::string>& values, const std::string& hint) {
   SINTER_CHECK(!flag.once || values.size() == 1, usage,
-      cat("usage: ", flag.shown(), " is a list, given ", values.size(),
+      str("usage: ", flag.shown(), " is a list, given ", values.size(),
           " times: ", escaped(join(values, " and "))),
-      cat("one list, as in ", flag.shown(), " ", escaped(values.back())));
+      str("one list, as in ", flag.shown(), " ", escaped(values.back())));
   SINTER_CHECK(flag.value.empty() || !values.back().starts_with("--"), usage,
-      cat("usage: ", flag.shown(), " needs a value: the next word is ", escaped(values.back())),
+      str("usage: ", flag.shown(), " needs a value: the next word is ", escaped(values.back())),
       hint);
   Flags::set(flag, values.back(), Source::command_line);
 }
@@ -129,7 +129,7 @@ void add_options(
 [[noreturn]] void refuse_word(
     const std::string& word, const Command& command, const std::string& hint) {
   SINTER_CHECK(word.starts_with('-'), usage,
-      cat("usage: unexpected word: ", escaped(word), "; ", command.name, " takes flags alone"),
+      str("usage: unexpected word: ", escaped(word), "; ", command.name, " takes flags alone"),
       hint);
   const std::string flag = word.substr(0, word.find('='));
   std::string known = "--help,-h,--version";
@@ -137,7 +137,7 @@ void add_options(
   const std::string instead = in_place_of(flag),
                     nearest = instead.empty() ? nearest_word(flag, parts_of(known, ",")) : "";
   throw Error(Error::Kind::usage,
-      cat("usage: unknown flag: ", escaped(flag), " for ", command.name,
+      str("usage: unknown flag: ", escaped(flag), " for ", command.name,
           nearest.empty() ? "" : "; nearest is " + nearest),
       instead.empty() ? hint : instead);
 }
@@ -164,7 +164,7 @@ Command* App::read_words(int argc, char** argv) {
     words.erase(words.begin());
     words.push_back("--help");
   }
-  const std::string version = cat(name_, " ", kVersion, git_id_.empty() ? "" : ", ", git_id_, "\n");
+  const std::string version = str(name_, " ", kVersion, git_id_.empty() ? "" : ", ", git_id_, "\n");
   CLI::App root(one ? commands_[0].summary : summary_, name_);
   root.formatter_fn(help_of);
   root.allow_extras();
@@ -175,7 +175,7 @@ Command* App::read_words(int argc, char** argv) {
   const std::vector<std::string> names = command_names();
   const bool named = !words.empty() && std::ranges::find(names, words[0]) != names.end();
   if (!one && !words.empty() && !words[0].starts_with('-'))
-    check_word("unknown command", words[0], names, "", cat(name_, " --help lists the commands"));
+    check_word("unknown command", words[0], names, "", str(name_, " --help lists the commands"));
   for (Command& command : commands_) {
     if (named && command.name != words[0]) continue;
     CLI::App* app = one ? &root : root.add_subcommand(command.name, command.summary);
@@ -197,16 +197,16 @@ Command* App::read_words(int argc, char** argv) {
   } catch (const CLI::ArgumentMismatch& error) {  // "--epochs: 1 required N missing"
     const std::string said = error.what();
     throw Error(Error::Kind::usage,
-        cat("usage: ", said.substr(0, said.find(": ")), " needs a value: nothing follows it"),
+        str("usage: ", said.substr(0, said.find(": ")), " needs a value: nothing follows it"),
         hint_of(*asked));
   } catch (const CLI::ConversionError&) {  // all other texts are converted by take()
     throw Error(Error::Kind::usage, "usage: --version takes no value: one is given");
   }
   if (!one) {
-    SINTER_CHECK(!words.empty(), usage, cat("usage: no command given; allowed ", join(names)),
-        cat(name_, " --help says what each does"));
+    SINTER_CHECK(!words.empty(), usage, str("usage: no command given; allowed ", join(names)),
+        str(name_, " --help says what each does"));
     SINTER_CHECK(!words[0].starts_with('-'), usage,
-        cat("usage: flag before the command: ", escaped(words[0])), cat(name_, " COMMAND [flags]"));
+        str("usage: flag before the command: ", escaped(words[0])), str(name_, " COMMAND [flags]"));
   }
   std::vector<std::string> others = root.remaining(true);
   std::erase(others, "--");
@@ -262,15 +262,15 @@ std::string build_name() {
 
 int App::run(int argc, char** argv) {
   common_.command = name_;
-  for (int i = 1; i < argc; ++i) common_.command += cat(" ", argv[i]);
+  for (int i = 1; i < argc; ++i) common_.command += str(" ", argv[i]);
   Command* const asked = read_words(argc, argv);
   if (!asked) return 0;
   Command& command = *asked;
   const std::string call = call_of(command);
   SINTER_CHECK(command.many_processes || distributed::launched_ranks() == 1, usage,
-      cat("usage: ", call, " is one process: the launcher has started ",
+      str("usage: ", call, " is one process: the launcher has started ",
           distributed::launched_ranks()),
-      cat(call, " without mpirun"));
+      str(call, " without mpirun"));
   const auto apply = [&](const std::string& text, const std::string& name, Source source) {
     apply_config(text, name, command.flags, command.name, command_names(), source);
   };

@@ -52,7 +52,7 @@ profiler::Exports CompareRun::exports() const {
 
 void CompareRun::check_flags(bool both) const {
   SINTER_CHECK(flags.blame || flags.devices.empty(), usage,
-      cat("usage: --devices needs --blame: --devices is ", escaped(flags.devices)),
+      str("usage: --devices needs --blame: --devices is ", escaped(flags.devices)),
       "one step on one device: --device");
   if (!flags.files.formats.empty()) exports().check(flags.files.force);
   if (fusion.dump_graph.empty()) return;
@@ -74,9 +74,9 @@ void CompareRun::blame(measure::BlameOptions options) const {
   out.json(
       "sinter.blame/1", {{"verdict", blame.verdict()}, {"first", blame.first}, {"ops", blame.ops}});
   const char* const rule = blame.first ? blame.ops[*blame.first].rule : nullptr;
-  SINTER_CHECK(!blame.first, check, cat(program, ": ", blame.verdict()),
-      rule ? cat("--rules=-", rule, " goes without it") : "");
-  SINTER_CHECK(!blame.first_nan, numeric, cat(program, ": ", blame.verdict()));
+  SINTER_CHECK(!blame.first, check, str(program, ": ", blame.verdict()),
+      rule ? str("--rules=-", rule, " goes without it") : "");
+  SINTER_CHECK(!blame.first_nan, numeric, str(program, ": ", blame.verdict()));
 }
 
 Outcome CompareRun::run(const std::string& parity) const {
@@ -136,7 +136,7 @@ double CompareRun::allowed() const {
 void CompareRun::check_close(const Worst& worst, const std::string& what, double floor) const {
   const double most = std::max(allowed(), floor);
   SINTER_CHECK(worst.relative <= most, check,
-      cat(program, ": results differ: ", what, worst.where, ", max rel ",
+      str(program, ": results differ: ", what, worst.where, ", max rel ",
           fmt::format("{:.1e}; allowed {:.1g}", worst.relative, most)));
 }
 

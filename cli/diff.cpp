@@ -15,14 +15,14 @@ std::string text_of_profile(const std::string& path) {
   ByteSource source(path);
   const std::vector<uint8_t> bytes = source.read_up_to(kLargest + 1);
   SINTER_CHECK(bytes.size() <= kLargest, data,
-      cat("data: too large: ", source.name(), "; over ", cli::bytes(kLargest)));
+      str("data: too large: ", source.name(), "; over ", cli::bytes(kLargest)));
   return {bytes.begin(), bytes.end()};
 }
 
 int run_diff(const std::vector<std::string>& inputs, profiler::DiffOptions options, Output& out) {
   SINTER_CHECK(inputs.size() == 2, usage,
-      cat("usage: diff takes two profiles, given ", inputs.size()),
-      cat(program_name(),
+      str("usage: diff takes two profiles, given ", inputs.size()),
+      str(program_name(),
           " diff A.json B.json, as --profile=json or PyTorch's profiler writes them"));
   const auto read = [](const std::string& file) {
     return profiler::read_profile_or_trace(text_of_profile(file), file);

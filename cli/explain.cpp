@@ -48,11 +48,11 @@ std::optional<Label> find_name(std::string_view name) {
   return std::nullopt;
 }
 std::string text_of(const Label& named) {
-  std::string text = cat(named.formula.text, ". ", named.op->formula.place(), " says how.");
+  std::string text = str(named.formula.text, ". ", named.op->formula.place(), " says how.");
   const auto is_it = [&](const capture::Rule& rule) { return rule.name() == named.text(); };
   if (std::ranges::none_of(capture::rules(), is_it)) return "An op: " + text;
   const std::string ops = capture::stands_for(named);
-  return cat("A fused op: ", text, ops.empty() ? "" : " It stands for " + ops + ".", " --rules=-",
+  return str("A fused op: ", text, ops.empty() ? "" : " It stands for " + ops + ".", " --rules=-",
       named.text(), " leaves the ops as they are; docs/RULES.md lists the rules.");
 }
 
@@ -94,7 +94,7 @@ int run_explain(const char* glossary, const std::vector<std::string>& inputs, Ou
   // A row of a table may bear the op's role: "matmul(wgrad)".
   if (const auto named = find_name(wanted.substr(0, wanted.find('('))); named && !found) {
     const std::string text = text_of(*named);
-    out.result_text(cat(named->text(), "\n", prose(text)));
+    out.result_text(str(named->text(), "\n", prose(text)));
     out.json("sinter.explain/1", {{"words", Json::array({named->text()})}, {"text", text}});
     return 0;
   }
@@ -115,11 +115,11 @@ int run_explain(const char* glossary, const std::vector<std::string>& inputs, Ou
     if (wanted.size() > kShown) wanted = wanted.substr(0, kShown) + "..";
     const std::string nearest = nearest_word(wanted, known);
     throw Error(Error::Kind::usage,
-        cat("usage: explain: unknown word: ", escaped(wanted),
+        str("usage: explain: unknown word: ", escaped(wanted),
             nearest.empty() ? "" : "; nearest is " + nearest),
         program_name() + " explain lists all words");
   }
-  out.result_text(cat(join(found->words), "\n", prose(found->text)));
+  out.result_text(str(join(found->words), "\n", prose(found->text)));
   out.json("sinter.explain/1", {{"words", found->words}, {"text", found->text}});
   return 0;
 }

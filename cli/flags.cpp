@@ -36,7 +36,7 @@ ConfigLine parse_line(std::string_view text, const std::string& where) {
   const std::string_view line = trimmed(text);
   const auto check = [&](bool good, const char* why) {
     SINTER_CHECK(good, usage,
-        cat("usage: cannot read the config: ", where, ": ", escaped(line), "; ", why),
+        str("usage: cannot read the config: ", where, ": ", escaped(line), "; ", why),
         "lr = 0.001, act = \"relu\" and hidden = \"256,128\" are values");
   };
   const auto ends = [](std::string_view rest) {
@@ -84,7 +84,7 @@ std::vector<std::string> split(const std::string& what, const std::string& text)
     item.remove_prefix(std::min(item.find_first_not_of(' '), item.size()));
     items.emplace_back(item);
     SINTER_CHECK(!items.back().empty(), usage,
-        cat(what, " has an empty item: ", in_message(text), "; item ", items.size()));
+        str(what, " has an empty item: ", in_message(text), "; item ", items.size()));
   }
   return items;
 }
@@ -99,14 +99,14 @@ std::string nearest_or_all(std::string_view word, const std::vector<std::string>
 void check_word(const std::string& what, const std::string& word,
     const std::vector<std::string>& known, const std::string& where, const std::string& hint) {
   SINTER_CHECK(std::ranges::find(known, word) != known.end(), usage,
-      cat("usage: ", what, ": ", in_message(word), where, "; ", nearest_or_all(word, known)), hint);
+      str("usage: ", what, ": ", in_message(word), where, "; ", nearest_or_all(word, known)), hint);
 }
 
 Flag& Flags::add(std::string_view names, std::string value, std::string standard, std::string help,
     decltype(Flag::set) set, decltype(Flag::get) get) {
   std::vector<std::string> dashed;
   for (const std::string_view name : parts_of(names, ","))
-    dashed.push_back(cat(name.size() == 1 ? "-" : "--", name));
+    dashed.push_back(str(name.size() == 1 ? "-" : "--", name));
   return flags_.emplace_back(Flag{.name = dashed[0].substr(2),
       .names = join(dashed, ","),
       .topic = topic_,
@@ -123,7 +123,7 @@ Flag& Flags::toggle(std::string_view names, bool& target, std::string help) {
       names, "", "", std::move(help),
       [&target](const std::string& what, const std::string& text) {
         SINTER_CHECK(text == "true" || text == "false", usage,
-            cat(what, " is on or off: ", in_message(text), "; allowed true, false"));
+            str(what, " is on or off: ", in_message(text), "; allowed true, false"));
         target = text == "true";
       },
       [&target] { return target ? "true" : "false"; });
@@ -187,9 +187,9 @@ bool Flags::has_use(const Flag& flag) const {
 void Flags::check_uses() const {
   for (const Flag& flag : flags_) {
     SINTER_CHECK(has_use(flag) || flag.source < Source::file, usage,
-        cat("usage: --", flag.of, " ", escaped(*(*this)[flag.of].target), " has no use for ",
+        str("usage: --", flag.of, " ", escaped(*(*this)[flag.of].target), " has no use for ",
             flag.shown(), ", which is for ", join(flag.takers)),
-        cat("leave it out, or --", flag.of, " ", flag.takers[0]));
+        str("leave it out, or --", flag.of, " ", flag.takers[0]));
   }
 }
 
@@ -213,7 +213,7 @@ void Flags::set(Flag& flag, const std::string& text, Source source, const std::s
 bool Flags::first_wins(std::string_view a, std::string_view b) const {
   const Flag &first = (*this)[a], &second = (*this)[b];
   SINTER_CHECK(first.source != second.source || first.source == Source::standard, usage,
-      cat("usage: ", first.shown(), " and ", second.shown(), " exclude each other: ", a, " is ",
+      str("usage: ", first.shown(), " and ", second.shown(), " exclude each other: ", a, " is ",
           escaped(first.given), ", ", b, " is ", escaped(second.given)));
   return first.source >= second.source;
 }
@@ -238,7 +238,7 @@ void apply_config(const std::string& text, const std::string& file, Flags& flags
   std::string under;
   int number = 0;
   for (const std::string_view text_of_line : parts_of(text, "\n")) {
-    const ConfigLine line = parse_line(text_of_line, cat(file, ", line ", ++number));
+    const ConfigLine line = parse_line(text_of_line, str(file, ", line ", ++number));
     if (!line.section.empty()) {
       under = line.section;
       check_word("unknown section", under, sections, in_file);
@@ -250,14 +250,14 @@ void apply_config(const std::string& text, const std::string& file, Flags& flags
     // write.
     const std::string instead = in_place_of(line.key);
     SINTER_CHECK(flag && (flag->saved || source != Source::checkpoint), usage,
-        cat("usage: unknown key: ", shown, in_file,
+        str("usage: unknown key: ", shown, in_file,
             instead.empty() ? "; " + nearest_or_all(line.key, flags.names()) : ""),
         instead);
     SINTER_CHECK(flag->global == under.empty(), usage,
-        cat("usage: key in the wrong place: ", shown, in_file, "; it belongs ",
+        str("usage: key in the wrong place: ", shown, in_file, "; it belongs ",
             flag->global ? "on top" : "under [" + section + "]"));
     SINTER_CHECK(
-        seen.insert(line.key).second, usage, cat("usage: a key stands twice: ", shown, in_file));
+        seen.insert(line.key).second, usage, str("usage: a key stands twice: ", shown, in_file));
     Flags::set(*flag, line.value, source, in_file);
   }
 }

@@ -83,14 +83,14 @@ template <class T> T parse(const std::string& what, const std::string& text, T l
   const bool whole =
       !text.empty() && end == text.data() + text.size() && error != std::errc::invalid_argument;
   SINTER_CHECK(whole, usage,
-      cat(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
+      str(what, " is not ", std::is_floating_point_v<T> ? "a number" : "a whole number", ": ",
           in_message(text), allowed));
   // TOML has no such number, and to some readers 010 is 8.
   const std::string_view bare = std::string_view(text).substr(text.starts_with('-'));
   SINTER_CHECK(bare.size() < 2 || bare[0] != '0' || bare[1] < '0' || bare[1] > '9', usage,
-      cat(what, " has a leading zero: ", escaped(text), allowed));
+      str(what, " has a leading zero: ", escaped(text), allowed));
   const bool in_range = error == std::errc() && value >= low && value <= high;  // no NaN is
-  SINTER_CHECK(in_range, usage, cat(what, " out of range: ", escaped(text), allowed));
+  SINTER_CHECK(in_range, usage, str(what, " out of range: ", escaped(text), allowed));
   return value;
 }
 // The items of "a, b,c", none empty; throws usage beginning with `what` ("usage: --hidden"). Blanks

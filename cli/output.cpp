@@ -69,7 +69,7 @@ void Output::put(std::string_view text) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EPIPE) closed_ = true;
-    SINTER_CHECK(n >= 0 || closed_, checkpoint, cat("stdout: cannot write: ", error_text(errno)));
+    SINTER_CHECK(n >= 0 || closed_, checkpoint, str("stdout: cannot write: ", error_text(errno)));
     if (n > 0) text.remove_prefix(size_t(n));
   }
 }
@@ -91,11 +91,11 @@ void Output::note(std::string_view label, std::string_view text) {
   if (!quiet()) say(line(label, text, paint_err_, terminal_ ? terminal_width() : 0));
 }
 void Output::detail(std::string_view text) {
-  if (options_.verbose && !quiet()) say(cat(text, text.ends_with('\n') ? "" : "\n"));
+  if (options_.verbose && !quiet()) say(str(text, text.ends_with('\n') ? "" : "\n"));
 }
 void Output::warning(std::string_view text) {
   if (muted_) return;
-  say(cat(paint("warning: ", kYellow, paint_err_), text, "\n"));
+  say(str(paint("warning: ", kYellow, paint_err_), text, "\n"));
 }
 
 std::string progress_line(const ProgressView& view, bool bar, int width) {
@@ -132,7 +132,7 @@ std::string as_word(const std::string& path) {
   std::string quoted = escaped(path);
   for (size_t at = 0; (at = quoted.find('\'', at)) != quoted.npos; at += 4)
     quoted.replace(at, 1, "'\\''");
-  return cat("'", quoted, "'");
+  return str("'", quoted, "'");
 }
 
 std::string lower_case(std::string_view text) {

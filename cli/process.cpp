@@ -77,7 +77,7 @@ int launched_rank() {
 }
 
 int64_t process_start(int pid) {
-  ClassicStream<std::ifstream> stat(cat("/proc/", pid, "/stat"));
+  ClassicStream<std::ifstream> stat(str("/proc/", pid, "/stat"));
   std::string text, field;
   std::getline(stat, text);
   // "7 (any name) S 1 ..": the state is the third field, the start the 22nd.
@@ -92,7 +92,7 @@ int64_t process_start(int pid) {
 }
 
 std::string rank_prefix() {
-  return distributed::launched_ranks() > 1 ? cat("rank ", launched_rank(), ": ") : "";
+  return distributed::launched_ranks() > 1 ? str("rank ", launched_rank(), ": ") : "";
 }
 
 // No default: under -Werror=switch a new kind does not compile until it has a status.

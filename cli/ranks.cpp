@@ -29,7 +29,7 @@ std::string this_machine() {
   std::error_code none;
   char name[256] = {};
   gethostname(name, sizeof name - 1);
-  return cat(" ", name, " ", std::filesystem::read_symlink("/proc/self/ns/pid", none).string());
+  return str(" ", name, " ", std::filesystem::read_symlink("/proc/self/ns/pid", none).string());
 }
 
 }  // namespace
@@ -39,12 +39,12 @@ Ranks::Ranks(double timeout_seconds) {
   if (launched == 1) return;
   communicator_ = distributed::make_mpi_communicator();
   SINTER_CHECK(size() == launched, usage,
-      cat("usage: the launcher started ", launched, " processes, and ", communicator_->describe(),
+      str("usage: the launcher started ", launched, " processes, and ", communicator_->describe(),
           " knows ", size()),
       "this mpirun is of another MPI: start it with that of the MPI named here");
   communicator_->set_timeout(timeout_seconds);
   scope_ = std::make_unique<CommunicatorScope>(communicator_.get());
-  const std::string own = cat(getpid(), " ", process_start(getpid()), this_machine());
+  const std::string own = str(getpid(), " ", process_start(getpid()), this_machine());
   for (const std::string& text : communicator_->gather(own)) {
     Peer& peer = peers_.emplace_back();
     ClassicStream<std::istringstream> fields(text);
@@ -69,7 +69,7 @@ Ranks::~Ranks() {
 
 Device Ranks::use(Device chosen, bool named) {
   if (!many() || chosen.type != Device::Type::cuda) return chosen;
-  const Device card = named ? chosen : Device::parse(cat("cuda:", count_here(rank())));
+  const Device card = named ? chosen : Device::parse(str("cuda:", count_here(rank())));
   Tensor::empty({1}, DType::f32, card);  // the process uses this one
   scope_.reset();
   communicator_ = distributed::make_nccl_communicator(std::move(communicator_));
@@ -98,7 +98,7 @@ void Ranks::check_same(const std::vector<Fact>& facts) const {
   const std::vector<std::string_view> here = parts_of(all[0], "\n"), there = parts_of(*other, "\n");
   const auto at = size_t(std::ranges::mismatch(here, there).in1 - here.begin());
   throw Error(Error::Kind::usage,
-      cat("usage: ranks differ in ", facts[at].first, ": rank 0 has ", here[at], ", rank ",
+      str("usage: ranks differ in ", facts[at].first, ": rank 0 has ", here[at], ", rank ",
           other - all.begin(), " has ", there.at(at)),
       "one mpirun with one command starts them alike");
 }

@@ -57,8 +57,8 @@ std::string contents(const fs::path& folder) {
   std::string line;
   long long step = 0;
   while (std::getline(log, line)) std::sscanf(line.c_str(), "{\"step\":%lld", &step);
-  if (step > 0) return cat("a run at step ", step);
-  return escaped(names[0]) + (names.size() > 1 ? cat(" and ", names.size() - 1, " more") : "");
+  if (step > 0) return str("a run at step ", step);
+  return escaped(names[0]) + (names.size() > 1 ? str(" and ", names.size() - 1, " more") : "");
 }
 
 // runs/last is a link to the newest run, which a run of that name would make one to itself.
@@ -69,7 +69,7 @@ void check_name(const fs::path& out) {
   const bool is_last = name.filename() == "last" &&
                        fs::equivalent(name.parent_path(), fs::current_path() / "runs", missing);
   SINTER_CHECK(!is_last && name != fs::absolute("runs/last"), usage,
-      cat("usage: --out ", escaped(out.string()),
+      str("usage: --out ", escaped(out.string()),
           " is no folder: a link to the newest run has its "
           "place"),
       "--out runs/NAME takes another name, --resume goes on with the newest run");
@@ -79,7 +79,7 @@ void make_folder(const fs::path& folder) {
   std::error_code error, ignored;
   fs::create_directories(folder, error);
   SINTER_CHECK(fs::is_directory(folder, ignored), checkpoint,
-      cat("checkpoint: cannot make the run folder: ", shown(folder), "; ",
+      str("checkpoint: cannot make the run folder: ", shown(folder), "; ",
           error ? error_text(error.value()) : "a file is there"),
       "--out DIR takes another place");
 }
@@ -109,14 +109,14 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
   if (real != fs::absolute(name_).lexically_normal()) name_ = fs::proximate(real).string();
   lock_ = open(name_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   SINTER_CHECK(lock_ >= 0, checkpoint,
-      cat("checkpoint: cannot read the run folder: ", shown(name_), "; ", error_text(errno)));
+      str("checkpoint: cannot read the run folder: ", shown(name_), "; ", error_text(errno)));
   try {
     if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       ClassicStream<std::ifstream> in(file(kHolder));
       std::string holder;
       std::getline(in, holder);
       throw Error(Error::Kind::usage,
-          cat("usage: run folder is in use: ", shown(name_), "; held by process ", escaped(holder)),
+          str("usage: run folder is in use: ", shown(name_), "; held by process ", escaped(holder)),
           "--out DIR takes another place");
     }
     remove_stale_temporaries(name_);
@@ -125,9 +125,9 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
     const bool is_run = is_log(file("events.jsonl")) || is_config(file("config.toml"));
     std::error_code missing;
     SINTER_CHECK(held.empty() || (take == Take::force && is_run), usage,
-        cat("usage: run folder is not empty: ", shown(name_), "; holds ", held),
-        cat(fs::exists(file("last.safetensors"), missing)
-                ? cat("--resume ", as_word(name_), " goes on, ")
+        str("usage: run folder is not empty: ", shown(name_), "; holds ", held),
+        str(fs::exists(file("last.safetensors"), missing)
+                ? str("--resume ", as_word(name_), " goes on, ")
                 : "",
             is_run ? "--force starts over, " : "", "--out DIR takes another place"));
     write_file(file(kHolder), std::to_string(getpid()) + "\n");
@@ -139,7 +139,7 @@ RunFolder::RunFolder(const std::string& out, Take take) : name_(out) {
   for (const char* name : kFiles) unlink(file(name).c_str());
   // And the trace of each rank, of as many as there were.
   const auto trace = [this](int rank) {
-    return file(cat("profile.rank", rank, ".trace.json.gz").c_str());
+    return file(str("profile.rank", rank, ".trace.json.gz").c_str());
   };
   for (int rank = 0; unlink(trace(rank).c_str()) == 0; ++rank) {}
 }
@@ -157,7 +157,7 @@ std::string RunFolder::holds() const {
   for (const char* name : kFiles) {
     std::error_code missing;
     const uintmax_t size = fs::file_size(file(name), missing);
-    if (!missing) files.push_back(cat(name, " ", bytes(int64_t(size))));
+    if (!missing) files.push_back(str(name, " ", bytes(int64_t(size))));
   }
   return files.empty() ? "nothing" : join(files);
 }
@@ -174,7 +174,7 @@ std::string RunFolder::link_last() const {
   fs::remove(temporary, error);
   fs::create_directory_symlink(target, temporary, error);
   if (!error) fs::rename(temporary, "runs/last", error);
-  return error ? cat("runs/last does not name this run: ", error.message()) : "";
+  return error ? str("runs/last does not name this run: ", error.message()) : "";
 }
 
 RunLog::RunLog(const std::string& folder, int64_t events)
@@ -207,7 +207,7 @@ void RunLog::add(const nlohmann::ordered_json& event) {
   if (file_.empty()) return;
   ClassicStream<std::ofstream> out(file_, std::ios::app);
   out << json_text(event) << '\n' << std::flush;
-  SINTER_CHECK(out, checkpoint, cat("checkpoint: cannot write: ", escaped(file_)));
+  SINTER_CHECK(out, checkpoint, str("checkpoint: cannot write: ", escaped(file_)));
   ++events_;
 }
 

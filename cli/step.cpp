@@ -34,7 +34,7 @@ std::pair<Device, std::string> choose_device(const std::string& name) {
   try {
     return {Device::parse("cuda"), "auto"};
   } catch (const Error& error) {
-    return {kCpu, cat("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA"
+    return {kCpu, str("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA"
                                                                        : error.message())};
   }
 }
@@ -136,7 +136,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
   for (const std::string& item : items("usage: --expect", text)) {
     const size_t at = item.find_first_of("=!<>"), value = item.find_first_not_of("=!<>", at);
     SINTER_CHECK(value != std::string::npos && at > 0, usage,
-        cat("usage: --expect is not KEY RELATION NUMBER: ", escaped(item)),
+        str("usage: --expect is not KEY RELATION NUMBER: ", escaped(item)),
         "--expect 'launches==9,speedup>=1.1'");
     Expectation e{.text = item, .key = item.substr(0, at), .relation = item.substr(at, value - at)};
     check_word("--expect: unknown relation", e.relation, kRelations, " in " + escaped(item));
@@ -146,7 +146,7 @@ std::vector<Expectation> parse_expectations(const std::string& text) {
     if (e.key.starts_with("row:")) {
       const size_t dot = e.key.rfind('.');
       SINTER_CHECK(dot != std::string::npos && dot > 4, usage,
-          cat("usage: --expect: what to count of the row is missing: ", escaped(item)),
+          str("usage: --expect: what to count of the row is missing: ", escaped(item)),
           "--expect 'row:linear_act.launches==2'");
       e.row = e.key.substr(4, dot - 4);
       e.key.erase(0, dot + 1);
@@ -166,7 +166,7 @@ std::vector<Distrust> parse_distrust(const std::string& text) {
     check_word("--fail-on: unknown condition", d.what, kDistrust);
     const bool wants = d.what == "distortion" || d.what == "noise";
     SINTER_CHECK(wants == (at != std::string::npos), usage,
-        cat("usage: --fail-on: ", d.what, wants ? " needs a limit" : " takes no limit", ": ",
+        str("usage: --fail-on: ", d.what, wants ? " needs a limit" : " takes no limit", ": ",
             escaped(item)),
         "--fail-on 'incomplete,distortion>5%,noise>2%'");
     if (wants) {
@@ -224,8 +224,8 @@ void add_output_flags(Flags& flags, ExportFlags& files) {
 }
 
 void check_writable(const std::string& file, const char* flag, bool force) {
-  profiler::check_writable(file, cat("usage: ", flag), force,
-      cat("--force writes over it, ", flag, " NAME takes another name"));
+  profiler::check_writable(file, str("usage: ", flag), force,
+      str("--force writes over it, ", flag, " NAME takes another name"));
 }
 
 namespace {
@@ -303,7 +303,7 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
   for (const Distrust& condition : parse_distrust(view.fail_on))
     note(untrusted, condition.text, why_distrusted(condition, m));
   for (const Expectation& e : parse_expectations(view.expect)) {
-    SINTER_CHECK(!e.eager || m.eager, usage, cat("usage: --expect: ", e.text, " needs two runs"),
+    SINTER_CHECK(!e.eager || m.eager, usage, str("usage: --expect: ", e.text, " needs two runs"),
         "a program that compares has both: --mode both, or its command compare");
     const std::string undecided = why_undecided(e, m);
     note(untrusted, "--expect not decided: " + e.text, undecided);
@@ -311,7 +311,7 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
   }
   const std::string misses = failed.empty() ? "" : who + ": --expect failed: " + join(failed, "; ");
   SINTER_CHECK(untrusted.empty(), untrusted,
-      cat(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
+      str(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
           join(untrusted, "; "), misses.empty() ? "" : "; " + misses));
   SINTER_CHECK(failed.empty(), check, misses);
 }

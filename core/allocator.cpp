@@ -39,7 +39,7 @@ void* Allocator::allocate(size_t bytes) {
       block = system_allocate(size);
     }
     SINTER_CHECK(block, memory,
-        cat(name_, ": out of memory asking ", size >> 20, " MiB; ", stats_.live_bytes >> 20,
+        str(name_, ": out of memory asking ", size >> 20, " MiB; ", stats_.live_bytes >> 20,
             " MiB in use by tensors"));
     ++stats_.system_allocations;
     stats_.reserved_bytes += int64_t(size);

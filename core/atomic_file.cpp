@@ -33,10 +33,10 @@ AtomicFile::AtomicFile(const std::string& path, const char* subject, const FileC
   path_ = error ? path : target.string();
   if (error) fail(error.value());
   SINTER_CHECK(!fs::is_other(fs::status(path_, error)), checkpoint,
-      cat(subject, ": cannot write: ", escaped(path_),
+      str(subject, ": cannot write: ", escaped(path_),
           "; it is a device or a pipe, and a file would take its place"));
   folder_ = target.parent_path().string();
-  temporary_ = cat(folder_, "/.", target.filename().string(), kMark, ::getpid());
+  temporary_ = str(folder_, "/.", target.filename().string(), kMark, ::getpid());
   fd_ = calls_.open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail(errno);
 }
@@ -59,11 +59,11 @@ void AtomicFile::fail(int error) {
                                                    : "no part of this file is left";
   const bool full = error == ENOSPC || error == EDQUOT;
   const std::string room =
-      full ? cat(" after ", written_, " bytes of it, now ",
+      full ? str(" after ", written_, " bytes of it, now ",
                  int64_t(fs::space(folder_, ignored).available), " bytes are free")
            : "";
   throw Error(Error::Kind::checkpoint,
-      cat(subject_, ": cannot write: ", escaped(path_), "; ", error_text(error), room, "; ", state),
+      str(subject_, ": cannot write: ", escaped(path_), "; ", error_text(error), room, "; ", state),
       full ? "make room there, or write to another folder" : "");
 }
 

@@ -8,8 +8,8 @@ namespace sinter {
 
 std::string cache_folder() {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  if (cache && *cache) return cat(cache, "/sinter");
-  return home && *home ? cat(home, "/.cache/sinter") : "";
+  if (cache && *cache) return str(cache, "/sinter");
+  return home && *home ? str(home, "/.cache/sinter") : "";
 }
 
 uint64_t stable_hash(std::string_view text) {
@@ -20,7 +20,7 @@ uint64_t stable_hash(std::string_view text) {
 
 std::string cache_file(std::string_view stem, std::string_view key) {
   const std::string folder = cache_folder();
-  return folder.empty() ? "" : cat(folder, "/", stem, "-", stable_hash(key), ".txt");
+  return folder.empty() ? "" : str(folder, "/", stem, "-", stable_hash(key), ".txt");
 }
 
 }  // namespace sinter

@@ -31,9 +31,9 @@ CommunicatorScope::~CommunicatorScope() { communicator_of_thread = before_; }
 void Communicator::start_sum(
     int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) {
   SINTER_CHECK(dtype == DType::f32 || dtype == DType::f64, dtype,
-      cat("sum over ranks: wrong element type: ", name_of(dtype), "; it must be f32 or f64"));
+      str("sum over ranks: wrong element type: ", name_of(dtype), "; it must be f32 or f64"));
   SINTER_CHECK(!started_.contains(bucket), state,
-      cat("sum over ranks: bucket ", bucket, " was started twice; finish it in between"));
+      str("sum over ranks: bucket ", bucket, " was started twice; finish it in between"));
   failed_.push_back({std::chrono::steady_clock::now(), {pieces.begin(), pieces.end()}});
   start(bucket, pieces, dtype, device);
   started_.emplace(bucket, std::move(failed_.back()));
@@ -45,7 +45,7 @@ void Communicator::start_sum(
 void Communicator::finish_sum(int64_t bucket) {
   const auto started = started_.find(bucket);
   SINTER_CHECK(started != started_.end(), state,
-      cat("sum over ranks: bucket ", bucket, " was not started; start it first"));
+      str("sum over ranks: bucket ", bucket, " was not started; start it first"));
   const Time asked = std::chrono::steady_clock::now();
   const Time there = finish(bucket);
   stats_.under_way_s += seconds_between(std::max(started->second.at, counted_until_), there);

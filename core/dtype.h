@@ -61,7 +61,7 @@ template <class F> decltype(auto) visit_float(DType dtype, F&& f) {
   if (dtype == DType::f64) return f(double{});
   if (dtype == DType::bf16) return f(bf16{});
   throw Error(Error::Kind::dtype,
-      cat("dtype: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
+      str("dtype: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
 }
 
 // f(T{}) with T any of the six element types.

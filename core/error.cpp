@@ -163,7 +163,7 @@ void fail(Error::Kind kind, std::string_view message, std::string_view hint) {
 void assertion_failed(
     const char* condition, const char* file, int line, const std::string& detail) {
   throw Error(Error::Kind::internal,
-      cat("internal: ", condition, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")",
+      str("internal: ", condition, detail.empty() ? "" : " (", detail, detail.empty() ? "" : ")",
           " at ", file, ":", line,
           "; this is a bug in sinter, please report it with the command line"));
 }

@@ -60,7 +60,7 @@ template <class T>
 concept Printable = requires(std::ostream& out, const T& value) { out << value; };
 
 namespace detail {
-// A part of cat(): text, or a value with what prints it. So the printing is compiled once for each
+// A part of str(): text, or a value with what prints it. So the printing is compiled once for each
 // type, not for each list of them.
 struct Part {
   std::string_view text{};
@@ -82,8 +82,8 @@ std::string cat_parts(std::initializer_list<Part> parts);
     const char* condition, const char* file, int line, const std::string& detail);
 }  // namespace detail
 
-// Concatenates anything that has operator<<; floats shortest first. (Of tensors: ops/ops.h.)
-template <Printable... Ts> std::string cat(const Ts&... parts) {
+// Concatenates anything that has operator<<; floats shortest first.
+template <Printable... Ts> std::string str(const Ts&... parts) {
   return detail::cat_parts({detail::part_of(parts)...});
 }
 
@@ -103,7 +103,7 @@ int edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace sinter
 
-// SINTER_CHECK(x.rank() == 2, shape, sinter::cat("linear: ..."), "optional hint")
+// SINTER_CHECK(x.rank() == 2, shape, sinter::str("linear: ..."), "optional hint")
 #define SINTER_CHECK(condition, kind, ...)                              \
   do {                                                                  \
     if (!(condition)) [[unlikely]]                                      \
@@ -114,5 +114,5 @@ int edit_distance(std::string_view a, std::string_view b);
   do {                                                                 \
     if (!(condition)) [[unlikely]]                                     \
       ::sinter::detail::assertion_failed(                              \
-          #condition, __FILE__, __LINE__, ::sinter::cat(__VA_ARGS__)); \
+          #condition, __FILE__, __LINE__, ::sinter::str(__VA_ARGS__)); \
   } while (0)

@@ -33,7 +33,7 @@ std::string describe_start(std::span<const uint8_t> start) {
   }
   out += '"';
   for (const auto& format : kFormats) {
-    if (text.starts_with(format.start)) return cat(out, ", ", format.what);
+    if (text.starts_with(format.start)) return str(out, ", ", format.what);
   }
   return out;
 }

@@ -11,9 +11,9 @@ std::string json_text(const Json& json, int indent) {
 void detail::refuse_json(const Json& found, const std::string& where, const std::string& wanted) {
   // A scalar says what it is; an array or an object would fill the screen.
   const std::string what = found.is_discarded()    ? "no JSON"
-                           : found.is_structured() ? cat("an ", found.type_name())
+                           : found.is_structured() ? str("an ", found.type_name())
                                                    : json_text(found);
-  throw Error(Error::Kind::data, cat(where, " is ", what.substr(0, 60), ", wanted ", wanted));
+  throw Error(Error::Kind::data, str(where, " is ", what.substr(0, 60), ", wanted ", wanted));
 }
 
 // Not by Device::parse(): what ran on a card is read where there is none, too.

@@ -42,19 +42,19 @@ Device device_in(const Json& from, const std::string& where);
 template <class Field>
 void read_field(const Json& object, std::string_view key, Field& field, const std::string& where) {
   const auto found = object.find(key);
-  const std::string path = cat(where, ".", key);
+  const std::string path = str(where, ".", key);
   if constexpr (requires { field.set(field.get()); }) {
     auto value = field.get();
     read_field(object, key, value, where);
     if constexpr (std::is_void_v<decltype(field.set(value))>) {
       field.set(value);
     } else if (const std::string wrong = field.set(value); !wrong.empty()) {
-      throw Error(Error::Kind::data, cat(path, " ", wrong));
+      throw Error(Error::Kind::data, str(path, " ", wrong));
     }
   } else if constexpr (requires { field.field; }) {  // newer
     if (found != object.end()) read_field(object, key, field.field, where);
   } else if constexpr (!requires { field.set; }) {
-    SINTER_CHECK(found != object.end(), data, cat(path, " is missing"));
+    SINTER_CHECK(found != object.end(), data, str(path, " is missing"));
     read_json(*found, field, path);
   }
 }
@@ -84,33 +84,33 @@ template <class T> void read_json(const Json& from, T& value, const std::string&
     want(from.is_object(), "an object");
     value.clear();
     for (const auto& [key, item] : from.items())
-      read_json(item, value[key], cat(where, ".", escaped(key)));
+      read_json(item, value[key], str(where, ".", escaped(key)));
   } else if constexpr (std::same_as<T, Dims>) {
     std::vector<int64_t> sizes;
     read_json(from, sizes, where);
-    want(sizes.size() <= kMaxRank, cat("at most ", kMaxRank, " sizes"));
+    want(sizes.size() <= kMaxRank, str("at most ", kMaxRank, " sizes"));
     value = Dims(std::span(std::as_const(sizes)));
   } else if constexpr (requires { value.insert(value.end(), *value.begin()); }) {
     want(from.is_array(), "an array");
     value.clear();
     for (size_t i = 0; i < from.size(); ++i) {
       typename T::value_type item{};
-      read_json(from[i], item, cat(where, "[", i, "]"));
+      read_json(from[i], item, str(where, "[", i, "]"));
       value.insert(value.end(), std::move(item));
     }
   } else if constexpr (requires { std::tuple_size<T>::value; }) {
     want(from.is_array() && from.size() == std::tuple_size_v<T>,
-        cat("an array of ", std::tuple_size_v<T>));
+        str("an array of ", std::tuple_size_v<T>));
     size_t i = 0;
     const auto read = [&](auto& item) {
-      read_json(from[i], item, cat(where, "[", i, "]"));
+      read_json(from[i], item, str(where, "[", i, "]"));
       ++i;
     };
     std::apply([&](auto&... items) { (read(items), ...); }, value);
   } else if constexpr (NamedEnum<T>) {
     const auto& names = names_in(value);
     const auto found = std::ranges::find(names, from.is_string() ? from.get<std::string>() : "");
-    want(from.is_string() && found != std::end(names), cat("one of ", join(names)));
+    want(from.is_string() && found != std::end(names), str("one of ", join(names)));
     value = T(found - std::begin(names));
   } else if constexpr (std::same_as<T, Device>) {
     value = detail::device_in(from, where);
@@ -118,7 +118,7 @@ template <class T> void read_json(const Json& from, T& value, const std::string&
     want(from.is_boolean(), "true or false");
     value = from.get<bool>();
   } else if constexpr (std::integral<T>) {
-    want(detail::is_integer_of<T>(from), cat("an integer of ", 8 * sizeof(T), " bits"));
+    want(detail::is_integer_of<T>(from), str("an integer of ", 8 * sizeof(T), " bits"));
     value = from.get<T>();
   } else {
     static_assert(std::floating_point<T>, "no such value stands in JSON");

@@ -25,13 +25,13 @@ template <class T> bool parse_all(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Of anything that cat() takes.
+// Of anything that str() takes.
 template <class Range> std::string join(const Range& parts, std::string_view separator = ", ") {
   std::string out;
   bool first = true;
   for (const auto& part : parts) {
     if (!first) out += separator;
-    out += cat(part);
+    out += str(part);
     first = false;
   }
   return out;

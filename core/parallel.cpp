@@ -38,7 +38,7 @@ int num_threads() { return thread_setting().load(std::memory_order_relaxed); }
 
 void set_num_threads(int n) {
   SINTER_CHECK(n >= 1 && n <= kMostThreads, usage,
-      cat("threads: out of range: ", n, "; allowed 1..", kMostThreads));
+      str("threads: out of range: ", n, "; allowed 1..", kMostThreads));
   thread_setting() = n;
 }
 

@@ -8,19 +8,19 @@ namespace sinter {
 
 Dims::Dims(std::span<const int64_t> dims) {
   SINTER_CHECK(dims.size() <= kMaxRank, shape,
-      cat("shape: too many dims: ", dims.size(), "; at most ", kMaxRank));
+      sinter::str("shape: too many dims: ", dims.size(), "; at most ", kMaxRank));
   for (const int64_t dim : dims) dims_[rank_++] = dim;
 }
 
 void Dims::throw_no_dim(int i) const {
   throw Error(Error::Kind::shape,
-      cat("shape: no such dim: ", i, " of ", str(),
-          rank_ > 0 ? cat("; allowed ", -rank_, "..", rank_ - 1) : "; it has none"));
+      sinter::str("shape: no such dim: ", i, " of ", str(),
+          rank_ > 0 ? sinter::str("; allowed ", -rank_, "..", rank_ - 1) : "; it has none"));
 }
 
 void Dims::push_back(int64_t dim) {
-  SINTER_CHECK(
-      rank_ < kMaxRank, shape, cat("shape: too many dims: ", rank_ + 1, "; at most ", kMaxRank));
+  SINTER_CHECK(rank_ < kMaxRank, shape,
+      sinter::str("shape: too many dims: ", rank_ + 1, "; at most ", kMaxRank));
   dims_[rank_++] = dim;
 }
 
@@ -67,10 +67,10 @@ void check_shape(const char* op, const Shape& shape) {
   int64_t n = 1;
   for (const int64_t dim : shape) {
     SINTER_CHECK(
-        dim >= 0, shape, cat(op, ": negative size: ", shape.str(), "; every size must be >= 0"));
+        dim >= 0, shape, str(op, ": negative size: ", shape.str(), "; every size must be >= 0"));
     SINTER_CHECK(
         !__builtin_mul_overflow(n, std::max<int64_t>(dim, 1), &n) && n <= (int64_t{1} << 48), shape,
-        cat(op, ": too many elements: ", shape.str(), "; at most 2^48"));
+        str(op, ": too many elements: ", shape.str(), "; at most 2^48"));
   }
 }
 
@@ -81,7 +81,7 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
     const int ia = i - (rank - a.rank()), ib = i - (rank - b.rank());
     const int64_t da = ia < 0 ? 1 : a[ia], db = ib < 0 ? 1 : b[ib];
     SINTER_CHECK(da == db || da == 1 || db == 1, shape,
-        cat(op, ": shapes do not broadcast: ", a.str(), " and ", b.str(), "; at dim ", i, " ", da,
+        str(op, ": shapes do not broadcast: ", a.str(), " and ", b.str(), "; at dim ", i, " ", da,
             " and ", db, " differ and neither is 1"));
     out.push_back(da == 1 ? db : da);
   }
@@ -97,7 +97,7 @@ bool broadcasts_to(const Shape& from, const Shape& shape) {
 
 int normalize_dim(const char* op, int64_t dim, int rank) {
   SINTER_CHECK(dim >= -rank && dim < rank, shape,
-      cat(op, ": no such dim: ", dim, " of a tensor of rank ", rank, "; allowed ", -rank, "..",
+      str(op, ": no such dim: ", dim, " of a tensor of rank ", rank, "; allowed ", -rank, "..",
           rank - 1));
   return int(dim < 0 ? dim + rank : dim);
 }

@@ -42,7 +42,7 @@ template <class F> void for_each_offset(const Shape& shape, const Strides& strid
 Tensor::Impl::~Impl() = default;
 
 Tensor::Impl& Tensor::undefined(const char* call) {
-  throw Error(Error::Kind::state, cat(call, ": the tensor is undefined"),
+  throw Error(Error::Kind::state, str(call, ": the tensor is undefined"),
       "Tensor() is no tensor, such as an absent bias; defined() asks first");
 }
 
@@ -107,7 +107,7 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
 template <class T>
 Tensor Tensor::from(const std::vector<T>& values, const Shape& shape, Device device) {
   SINTER_CHECK(int64_t(values.size()) == shape.numel(), shape,
-      cat("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ",
+      str("tensor: ", values.size(), " values do not fill ", shape.str(), ", which holds ",
           shape.numel()));
   Tensor t = empty(shape, dtype_of<T>, device);
   copy_to_device(t.raw(), device, values.data(), t.dtype(), t.numel());
@@ -144,7 +144,7 @@ Tensor Tensor::to(Device device) const {
   impl("to");
   const char* why = Context::current().host_reads_forbidden;
   SINTER_CHECK(!why, state,
-      cat("to: a tensor is copied by the host inside ", why, ": ", describe(),
+      str("to: a tensor is copied by the host inside ", why, ": ", describe(),
           "; a replay would not copy it again"),
       "copy it before the step and give it as an input; copy(..) is an op");
   Tensor out = empty(shape(), dtype(), device);
@@ -177,7 +177,7 @@ Tensor Tensor::with_layout(const Strides& strides, int64_t offset) const {
 void Tensor::check_type(DType wanted) const {
   const DType found = impl("data").dtype;
   SINTER_CHECK(found == wanted, dtype,
-      cat("data: another type: asked for ", name_of(wanted), ", found ", name_of(found)),
+      str("data: another type: asked for ", name_of(wanted), ", found ", name_of(found)),
       "a kernel for several types asks dtype() first");
 }
 
@@ -185,7 +185,7 @@ void Tensor::check_host_read(const char* what) const {
   impl(what);
   const char* why = Context::current().host_reads_forbidden;
   SINTER_CHECK(!why, state,
-      cat(what, ": a value is read on the host inside ", why, ": ", describe(),
+      str(what, ": a value is read on the host inside ", why, ": ", describe(),
           "; a replay would never see it"),
       "read it after the step, or return it from the step");
 }
@@ -193,7 +193,7 @@ void Tensor::check_host_read(const char* what) const {
 double Tensor::item() const {
   check_host_read("item");
   SINTER_CHECK(numel() == 1, shape,
-      cat("item: one element is wanted: found ", describe(), "; it has ", numel()));
+      str("item: one element is wanted: found ", describe(), "; it has ", numel()));
   return to_double();
 }
 
@@ -237,9 +237,9 @@ bool Tensor::requires_grad() const { return has_autograd() && impl_->autograd->r
 Tensor& Tensor::set_requires_grad(bool on) {
   impl("set_requires_grad");
   SINTER_CHECK(!on || is_float(dtype()), dtype,
-      cat("set_requires_grad: only floating tensors have gradients: found ", describe()));
+      str("set_requires_grad: only floating tensors have gradients: found ", describe()));
   SINTER_CHECK(!has_autograd() || impl_->autograd->leaf, state,
-      cat("set_requires_grad: not a leaf: ", describe(),
+      str("set_requires_grad: not a leaf: ", describe(),
           "; an op made it from tensors that require grad"),
       "detach(x) gives its values as a leaf; retain_grad(x) keeps its gradient");
   autograd().requires_grad = on;
@@ -251,21 +251,21 @@ Tensor Tensor::grad() const {
   const AutogradMeta& meta = *impl_->autograd;
   const bool taken = meta.grad.is_meta() && meta.grad_taken_by;
   SINTER_CHECK(!taken, state,
-      cat("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ",
+      str("grad: no gradient of ", meta.name.empty() ? describe() : meta.name, ": the fused rule ",
           meta.grad_taken_by, " applies it to the weight as it is made"),
-      cat("capture::RuleSet(\"all,-", meta.grad_taken_by, "\") keeps gradients"));
+      str("capture::RuleSet(\"all,-", meta.grad_taken_by, "\") keeps gradients"));
   return meta.grad;
 }
 
 std::string Tensor::describe() const {
   if (!defined()) return "nothing";
-  return cat(name_of(dtype()), shape().str(), " ", device().str());
+  return str(name_of(dtype()), shape().str(), " ", device().str());
 }
 
 std::string describe(std::initializer_list<std::pair<const char*, const Tensor*>> named) {
   std::string out;
   for (const auto& [name, tensor] : named)
-    out += cat(out.empty() ? "" : ", ", name, " is ", tensor->describe());
+    out += str(out.empty() ? "" : ", ", name, " is ", tensor->describe());
   return out;
 }
 

@@ -45,12 +45,12 @@ void parse_augment_item(Augment& out, std::string_view item) {
   for (const AugmentWord& known : kAugmentWords) names.push_back(known.name);
   const std::string nearest = nearest_word(name, names);
   SINTER_CHECK(word != std::end(kAugmentWords), usage,
-      cat("augment: unknown word: ", escaped(name), "; ",
-          nearest.empty() ? "" : cat("nearest is ", nearest, "; "), "allowed ", join(names)),
+      str("augment: unknown word: ", escaped(name), "; ",
+          nearest.empty() ? "" : str("nearest is ", nearest, "; "), "allowed ", join(names)),
       kAugmentExample);
   double& value = out.*word->field;
   SINTER_CHECK(parse_all(number, value) && value >= 0 && value <= word->high, usage,
-      cat("augment: number wanted: ", escaped(number), " in ", escaped(item), "; allowed 0..",
+      str("augment: number wanted: ", escaped(number), " in ", escaped(item), "; allowed 0..",
           word->high),
       kAugmentExample);
 }

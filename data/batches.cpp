@@ -181,14 +181,14 @@ Batches::~Batches() = default;
 Batches::Batches(Split split, const BatchOptions& options)
     : split_(std::move(split)), options_(options) {
   SINTER_CHECK(
-      options.size >= 1, usage, cat("batches: size out of range: ", options.size, "; at least 1"));
+      options.size >= 1, usage, str("batches: size out of range: ", options.size, "; at least 1"));
   SINTER_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, dtype,
-      cat("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
+      str("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
   SINTER_ASSERT(options.rank >= 0 && options.rank < options.ranks, options.rank);
   SINTER_CHECK(split_.size() > 0, data, "batches: the set is empty: 0 images; at least 1");
   options_.size = std::min(options_.size, split_.size());  // the same, and no sum overflows
   SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
-      cat("batches: too many images: ", split_.size(), "; at most 2^31-1"));
+      str("batches: too many images: ", split_.size(), "; at most 2^31-1"));
   if (options_.part == 0) options_.part = options_.size;
   if (!options_.device) options_.device = split_.images.device();
   SINTER_ASSERT(resident() || split_.images.device() == kCpu, options_.device->str());
@@ -241,12 +241,12 @@ Batch Batches::shape_only(int64_t rows) const {
 std::string Batches::describe() const {
   const auto& [shift, rotate, scale] = options_.augment;
   const bool augments = options_.augment.any();
-  std::string out = cat(count_of(split_.size(), "row"), " in batches of ", grouped(options_.size));
-  out += options_.shuffle ? cat(", shuffled by seed ", options_.seed) : ", in their order";
+  std::string out = str(count_of(split_.size(), "row"), " in batches of ", grouped(options_.size));
+  out += options_.shuffle ? str(", shuffled by seed ", options_.seed) : ", in their order";
   if (augments)
     out +=
-        cat(", shift ", shift, ", rotate ", rotate, ", scale ", scale, " by seed ", options_.seed);
-  return cat(out, options_.normalize == Normalize::mnist ? ", normalized" : "", ", ",
+        str(", shift ", shift, ", rotate ", rotate, ", scale ", scale, " by seed ", options_.seed);
+  return str(out, options_.normalize == Normalize::mnist ? ", normalized" : "", ", ",
       name_of(options_.dtype));
 }
 
@@ -272,7 +272,7 @@ size_t Batches::labels_at() const {
 
 void Batches::seek(BatchPosition position) {
   SINTER_CHECK(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(), usage,
-      cat("seek: no such position: epoch ", position.epoch, ", batch ", position.batch,
+      str("seek: no such position: epoch ", position.epoch, ", batch ", position.batch,
           "; epoch must be at least 0, batch within 0..", per_epoch() - 1));
   ahead_.reset();  // what it made is of another position, and nobody wants its thread until then
   position_ = position;

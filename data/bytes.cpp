@@ -47,12 +47,12 @@ std::vector<uint8_t> channels_first(const std::vector<uint8_t>& in, const Shape&
 
 }  // namespace
 
-std::string FileArray::describe() const { return cat(name_of(dtype), "[", join(dims), "]"); }
+std::string FileArray::describe() const { return str(name_of(dtype), "[", join(dims), "]"); }
 
 Tensor FileArray::images() const {
   const std::optional<Shape> shape = shape_of_images(dims);
   SINTER_CHECK(shape && (dtype == DType::u8 || dtype == DType::f32), data,
-      cat("data: not images: ", name, "; it is ", describe(),
+      str("data: not images: ", name, "; it is ", describe(),
           ", wanted u8 or f32 [N, H, W], [N, H, W, C] with at most 4 channels, or [N, 784]"),
       dims.size() == 1 ? "labels? the images come first"
                        : "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
@@ -61,7 +61,7 @@ Tensor FileArray::images() const {
     const int64_t pixels = (*shape)[1] * (*shape)[2] * (*shape)[3];
     for (const float value : items<float>()) {
       SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
-          cat("data: pixel out of range: ", value, " in image ", int64_t(scaled.size()) / pixels,
+          str("data: pixel out of range: ", value, " in image ", int64_t(scaled.size()) / pixels,
               " of ", name, "; f32 pixels are 0..1"),
           "x / 255, before any normalization");
       scaled.push_back(uint8_t(std::lround(value * 255)));
@@ -74,14 +74,14 @@ Tensor FileArray::images() const {
 
 Tensor FileArray::labels() const {
   SINTER_CHECK(dims.size() == 1 && dims[0] > 0 && dtype != DType::f32, data,
-      cat("data: not labels: ", name, "; it is ", describe(), ", wanted u8, i32 or i64 [N]"),
+      str("data: not labels: ", name, "; it is ", describe(), ", wanted u8, i32 or i64 [N]"),
       "y.astype(np.int64).reshape(-1)");
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   std::vector<int32_t> out;
   const auto add = [&](const auto& values) {
     for (const int64_t value : values) {
       SINTER_CHECK(value >= 0 && value <= kMax, data,
-          cat("data: label out of range: ", value, " at item ", out.size(), " of ", name,
+          str("data: label out of range: ", value, " at item ", out.size(), " of ", name,
               "; allowed 0..", kMax));
       out.push_back(int32_t(value));
     }
@@ -95,7 +95,7 @@ Tensor FileArray::labels() const {
 // zlib passes on what is no gzip as it is.
 ByteSource::ByteSource(const std::string& path)
     : file_(gzopen(path.c_str(), "rbe"), gzclose), name_(shown(path)) {
-  SINTER_CHECK(file_, data, cat("data: cannot read: ", name_, "; ", error_text(errno)));
+  SINTER_CHECK(file_, data, str("data: cannot read: ", name_, "; ", error_text(errno)));
   gzbuffer(file_.get(), 128 * 1024);
   const bool raw = gzdirect(file_.get());
   check_stream();
@@ -109,10 +109,10 @@ void ByteSource::check_stream() const {
   int code = Z_OK;
   const std::string message = gzerror(file_.get(), &code);
   if (code == Z_OK || code == Z_STREAM_END) return;
-  SINTER_CHECK(code != Z_ERRNO, data, cat("data: cannot read: ", name_, "; ", error_text(errno)));
+  SINTER_CHECK(code != Z_ERRNO, data, str("data: cannot read: ", name_, "; ", error_text(errno)));
   const bool cut = code == Z_BUF_ERROR;
   throw Error(Error::Kind::data,
-      cat("gzip: ", cut ? "ends early: " : "damaged: ", name_, "; ", read_, " bytes unpacked, ",
+      str("gzip: ", cut ? "ends early: " : "damaged: ", name_, "; ", read_, " bytes unpacked, ",
           cut ? "no end mark" : "then " + message),
       "copy or download it again");
 }
@@ -145,14 +145,14 @@ FileArray ByteSource::read_array(
   bool fits = true;
   for (const int64_t dim : out.dims)
     fits = fits && !__builtin_mul_overflow(promised, uint64_t(dim), &promised);
-  std::string promise = cat(name_, "; header promises ", out.describe());
-  if (fits) promise += cat(" = ", promised, " bytes");
+  std::string promise = str(name_, "; header promises ", out.describe());
+  if (fits) promise += str(" = ", promised, " bytes");
   SINTER_CHECK(fits && promised <= kMaxBytes, data,
-      cat(format, ": too large: ", promise, ", at most ", kMaxBytes));
+      str(format, ": too large: ", promise, ", at most ", kMaxBytes));
   const auto check = [&](uint64_t has, const char* at_least) {
-    const std::string facts = cat(promise, ", file has ", has);
-    SINTER_CHECK(has >= promised, data, cat(format, ": cut short: ", facts), "copy it again");
-    SINTER_CHECK(has == promised, data, cat(format, ": bytes after the end: ", facts, at_least),
+    const std::string facts = str(promise, ", file has ", has);
+    SINTER_CHECK(has >= promised, data, str(format, ": cut short: ", facts), "copy it again");
+    SINTER_CHECK(has == promised, data, str(format, ": bytes after the end: ", facts, at_least),
         "copy it again");
   };
   if (raw_size_) check(*raw_size_ - std::min(read_, *raw_size_), "");

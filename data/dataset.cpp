@@ -40,7 +40,7 @@ constexpr Stem kStems[] = {{"train-images", "idx3-ubyte"}, {"train-labels", "idx
 std::string find_file(const fs::path& folder, const Stem& stem) {
   for (const char* between : {"-", "."}) {
     for (const char* end : {"", ".gz"}) {
-      const fs::path path = folder / cat(stem.set, between, stem.dims, end);
+      const fs::path path = folder / str(stem.set, between, stem.dims, end);
       std::error_code ignored;
       if (fs::exists(path, ignored)) return path.string();
     }
@@ -51,14 +51,14 @@ std::string find_file(const fs::path& folder, const Stem& stem) {
 std::vector<std::string> files_in(const std::string& folder) {
   std::error_code ignored;
   SINTER_CHECK(fs::is_directory(folder, ignored), data,
-      cat("data: ", fs::exists(folder, ignored) ? "not a folder: " : "no such folder: ",
+      str("data: ", fs::exists(folder, ignored) ? "not a folder: " : "no such folder: ",
           shown(folder), "; a folder of four IDX files is wanted"),
       kWaysOut);
   std::vector<std::string> files;
   for (const Stem& stem : kStems) {
     files.push_back(find_file(folder, stem));
     SINTER_CHECK(!files.back().empty(), data,
-        cat("data: no MNIST files: ", shown(folder), "; looked for ", stem.set, "-", stem.dims,
+        str("data: no MNIST files: ", shown(folder), "; looked for ", stem.set, "-", stem.dims,
             " and ", stem.set, ".", stem.dims, ", each also .gz"),
         kWaysOut);
   }
@@ -73,7 +73,7 @@ std::vector<std::string> listed_files(const std::string& what) {
   const std::vector<std::string> files(parts.begin(), parts.end());
   const bool all_named = std::ranges::find(files, "") == files.end();
   SINTER_CHECK(all_named && (files.size() == 2 || files.size() == 4), data,
-      cat("data: images and labels are wanted: ", escaped(what),
+      str("data: images and labels are wanted: ", escaped(what),
           "; two files with a comma between, or four: those of the test set follow"),
       "DataOptions.what = images.npy,labels.npy");
   return files;
@@ -112,9 +112,9 @@ void check_labels(const Split& split, int64_t classes, const std::string& name) 
       std::ranges::find_if(labels, [classes](int32_t label) { return label >= classes; });
   if (bad == labels.end()) return;
   throw Error(Error::Kind::data,
-      cat("data: label out of range: ", *bad, " at item ", bad - labels.begin(), " of ", name,
+      str("data: label out of range: ", *bad, " at item ", bad - labels.begin(), " of ", name,
           "; classes are 0..", classes - 1),
-      cat("DataOptions.classes = ", std::ranges::max(labels) + 1));
+      str("DataOptions.classes = ", std::ranges::max(labels) + 1));
 }
 
 Split synthetic(const DataOptions& options, uint64_t first, int64_t n) {
@@ -151,7 +151,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
   out.sorted = is_sorted_by_label(all);
   const std::span pixels(all.images.data<uint8_t>(), size_t(all.images.numel()));
   if (const int brightest = pixels.empty() ? 255 : std::ranges::max(pixels); brightest <= 1)
-    how += cat(" (nearly black: its brightest pixel is ", brightest, " of 255)");
+    how += str(" (nearly black: its brightest pixel is ", brightest, " of 255)");
   const auto absolute = [&ignored](const std::string& path) {
     return fs::absolute(path, ignored).lexically_normal().string();
   };
@@ -160,7 +160,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
   if (out.files.size() == 4) {
     test = read_split(out.files[2], out.files[3], options.classes);
     SINTER_CHECK(all.image() == test.image(), data,
-        cat("data: sizes differ: ", all.image().str(), " images in ", escaped(out.files[0]), ", ",
+        str("data: sizes differ: ", all.image().str(), " images in ", escaped(out.files[0]), ", ",
             test.image().str(), " in ", escaped(out.files[2])));
     if (out.sorted && options.val > 0)
       how += " (sorted by label: val, the last of train, has few of them)";
@@ -170,7 +170,7 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
     all = slice(all, 0, 0);
   } else {
     SINTER_CHECK(all.size() >= kShare, data,
-        cat("data: too few images: ", out.name, " has ", all.size(), ", and 1/", kShare,
+        str("data: too few images: ", out.name, " has ", all.size(), ", and 1/", kShare,
             " of them are the test set: at least ", kShare),
         "DataOptions.what = IMAGES,LABELS,TEST_IMAGES,TEST_LABELS");
     how += " (1/7 of it, drawn, for the test)";
@@ -215,12 +215,12 @@ bool Dataset::to(Device device) {
 }
 
 std::string Dataset::sizes() const {
-  return cat("train ", grouped(train.size()), "  val ", grouped(val.size()), "  test ",
+  return str("train ", grouped(train.size()), "  val ", grouped(val.size()), "  test ",
       grouped(test.size()), "  ", train.image().str());
 }
 
 std::string ImageShape::str() const {
-  return cat(height, "x", width, channels > 1 ? cat("x", channels) : "");
+  return sinter::str(height, "x", width, channels > 1 ? sinter::str("x", channels) : "");
 }
 
 ImageShape ImageShape::parse(const std::string& text) {
@@ -231,8 +231,8 @@ ImageShape ImageShape::parse(const std::string& text) {
   const bool in_range =
       std::min(out.height, out.width) >= 1 && std::max(out.height, out.width) <= kMax && found >= 2;
   SINTER_CHECK(in_range && out.str() == text, usage,
-      cat("data: not the size of an image: ", escaped(text), "; as 28x28 or 32x32x3, each at most ",
-          kMax));
+      sinter::str("data: not the size of an image: ", escaped(text),
+          "; as 28x28 or 32x32x3, each at most ", kMax));
   return out;
 }
 
@@ -250,7 +250,7 @@ uint32_t crc_of(const Split& split) {
 
 Split slice(const Split& split, int64_t begin, int64_t end) {
   SINTER_CHECK(0 <= begin && begin <= end && end <= split.size(), usage,
-      cat("slice: out of range: rows [", begin, ", ", end, ") of a split of ", split.size(),
+      str("slice: out of range: rows [", begin, ", ", end, ") of a split of ", split.size(),
           "; 0 <= begin <= end <= ", split.size(), " is wanted"));
   const auto rows = [&](const Tensor& t, Shape shape) {
     shape[0] = end - begin;
@@ -268,7 +268,7 @@ Split read_split(const std::string& images_path, const std::string& labels_path,
       read(images_path, IdxKind::images).images(), read(labels_path, IdxKind::labels).labels()};
   const int64_t n = split.images.size(0);
   SINTER_CHECK(n == split.size(), data,
-      cat("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(),
+      str("data: counts differ: ", n, " images in ", shown(images_path), ", ", split.size(),
           " labels in ", shown(labels_path)),
       "train images with t10k labels?");
   check_labels(split, classes, shown(labels_path));
@@ -277,11 +277,11 @@ Split read_split(const std::string& images_path, const std::string& labels_path,
 
 Dataset load_dataset(const DataOptions& options) {
   SINTER_CHECK(
-      options.val >= 0, usage, cat("data: val out of range: ", options.val, "; at least 0"));
+      options.val >= 0, usage, str("data: val out of range: ", options.val, "; at least 0"));
   SINTER_CHECK(
-      options.limit >= 0, usage, cat("data: limit out of range: ", options.limit, "; at least 0"));
+      options.limit >= 0, usage, str("data: limit out of range: ", options.limit, "; at least 0"));
   SINTER_CHECK(options.classes >= 1, usage,
-      cat("data: classes out of range: ", options.classes, "; at least 1"));
+      str("data: classes out of range: ", options.classes, "; at least 1"));
   std::string what = options.what, how;
   const char* variable = std::getenv("SINTER_DATA");
   if (what.empty() && variable) what = variable;
@@ -303,7 +303,7 @@ Dataset load_dataset(const DataOptions& options) {
     return load_place(what, how, options);
   } catch (const Error& error) {
     if (!by_variable) throw;
-    throw Error(error.kind(), cat(error.message(), "; SINTER_DATA names it"), error.hint());
+    throw Error(error.kind(), str(error.message(), "; SINTER_DATA names it"), error.hint());
   }
 }
 

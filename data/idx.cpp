@@ -20,12 +20,12 @@ const char* plural_of(IdxKind kind) { return kind == IdxKind::images ? "images" 
 
 void check_magic(std::span<const uint8_t> start, const std::string& name, IdxKind wanted) {
   SINTER_CHECK(start.size() >= 4 && start[0] == 0 && start[1] == 0, data,
-      cat("idx: not an IDX file: ", name, "; ", describe_start(start)),
+      str("idx: not an IDX file: ", name, "; ", describe_start(start)),
       "an IDX file starts with \"\\x00\\x00\\x08\"; scripts/download_mnist fetches good ones");
   const uint32_t magic = big_endian(start.data());
   if (magic == magic_of(wanted)) return;
   const IdxKind other = wanted == IdxKind::images ? IdxKind::labels : IdxKind::images;
-  std::string wrong = cat(int{start[3]}, " dims");
+  std::string wrong = str(int{start[3]}, " dims");
   if (start[2] != 8) wrong = "elements that are not bytes";
   if (magic == magic_of(other)) wrong = plural_of(other);
   throw Error(Error::Kind::data,
@@ -43,14 +43,14 @@ FileArray read_idx(const std::string& path, IdxKind wanted) {
   const std::vector<uint8_t> header = source.read_up_to(4 + 4 * ndim);
   check_magic(header, name, wanted);
   SINTER_CHECK(header.size() == 4 + 4 * ndim, data,
-      cat("idx: cut short: ", name, "; the header is ", 4 + 4 * ndim, " bytes, the file has ",
+      str("idx: cut short: ", name, "; the header is ", 4 + 4 * ndim, " bytes, the file has ",
           header.size()),
       "copy it again");
   std::vector<int64_t> dims;
   for (size_t i = 0; i < ndim; ++i) {
     const uint32_t dim = big_endian(&header[4 + 4 * i]);
     SINTER_CHECK(dim >= 1 && dim <= std::numeric_limits<int32_t>::max(), data,
-        cat("idx: bad size: ", name, "; dim ", i, " is ", dim, ", allowed 1..2147483647"));
+        str("idx: bad size: ", name, "; dim ", i, " is ", dim, ", allowed 1..2147483647"));
     dims.push_back(dim);
   }
   return source.read_array("idx", DType::u8, std::move(dims));

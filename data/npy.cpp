@@ -47,7 +47,7 @@ NpyHeader parse_header(const std::string& text, const std::string& file) {
       if (match[i].rm_so >= 0) return text.substr(match[i].rm_so, match[i].rm_eo - match[i].rm_so);
     }
     throw Error(Error::Kind::data,
-        cat("npy: bad header: ", file, "; \"", escaped(std::string_view(text).substr(0, 80)),
+        str("npy: bad header: ", file, "; \"", escaped(std::string_view(text).substr(0, 80)),
             "\"; a dict of descr, fortran_order and shape is wanted, as of a plain array"),
         "np.save(\"f.npy\", x)");
   };
@@ -65,7 +65,7 @@ DType parse_descr(const std::string& descr, const std::string& file) {
   if (descr == "<i8") return DType::i64;
   if (descr == "<f4") return DType::f32;
   throw Error(Error::Kind::data,
-      cat("npy: unsupported type: ", file, "; descr is ", escaped(descr),
+      str("npy: unsupported type: ", file, "; descr is ", escaped(descr),
           ", allowed |u1, <i4, <i8, <f4"),
       "x.astype(np.float32) for images, x.astype(np.int64) for labels");
 }
@@ -77,26 +77,26 @@ FileArray read_npy(const std::string& path) {
   const std::string& name = source.name();
   const std::vector<uint8_t> start = source.read_up_to(8);
   SINTER_CHECK(start.size() >= 6 && std::memcmp(start.data(), "\x93NUMPY", 6) == 0, data,
-      cat("npy: not a NumPy file: ", name, "; ",
+      str("npy: not a NumPy file: ", name, "; ",
           describe_start(std::span(start).first(std::min<size_t>(start.size(), 6)))),
       "np.save makes one");
   const int version = start.size() == 8 ? start[6] : 1;
   SINTER_CHECK(version >= 1 && version <= 3, data,
-      cat("npy: unknown version: ", name, "; ", version, ".", int{start[7]},
+      str("npy: unknown version: ", name, "; ", version, ".", int{start[7]},
           ", allowed 1.0 to 3.0"));
   const size_t length_bytes = version == 1 ? 2 : 4;
   const std::vector<uint8_t> length_field = source.read_up_to(length_bytes);
   uint32_t length = 0;
   for (size_t i = length_field.size(); i-- > 0;) length = length << 8 | length_field[i];
   SINTER_CHECK(length <= kMaxHeader, data,
-      cat("npy: header too long: ", name, "; ", length, " bytes, at most ", kMaxHeader));
+      str("npy: header too long: ", name, "; ", length, " bytes, at most ", kMaxHeader));
   const std::vector<uint8_t> text = source.read_up_to(length);
   SINTER_CHECK(length_field.size() == length_bytes && text.size() == length, data,
-      cat("npy: cut short: ", name, "; the file ends in its header"), "copy it again");
+      str("npy: cut short: ", name, "; the file ends in its header"), "copy it again");
   NpyHeader header = parse_header({text.begin(), text.end()}, name);
   // With one dim or none both orders are the same.
   SINTER_CHECK(!header.fortran_order || header.dims.size() < 2, data,
-      cat("npy: column order: ", name, "; fortran_order is True"), "np.ascontiguousarray(x)");
+      str("npy: column order: ", name, "; fortran_order is True"), "np.ascontiguousarray(x)");
   return source.read_array("npy", parse_descr(header.descr, name), std::move(header.dims));
 }
 

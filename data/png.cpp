@@ -89,22 +89,22 @@ PngImage read_png(const std::string& path, int channels, bool raw) {
   const std::string& name = source.name();
   constexpr uint8_t kSignature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   SINTER_CHECK(file.size() >= 8 && std::equal(kSignature, kSignature + 8, file.begin()), data,
-      cat("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
+      str("png: not a PNG image: ", name, "; ", describe_start(file)), "convert it to PNG first");
   if (raw) drop_colour_chunks(file);
   constexpr uint32_t kMaxSide = 4096;
   png_image png{.version = PNG_IMAGE_VERSION};
   const std::unique_ptr<png_image, void (*)(png_image*)> freed(&png, png_image_free);
   const auto check = [&](int good) {
     SINTER_CHECK(
-        good, data, cat("png: damaged: ", name, "; ", escaped(png.message)), "save it again");
+        good, data, str("png: damaged: ", name, "; ", escaped(png.message)), "save it again");
   };
   check(png_image_begin_read_from_memory(&png, file.data(), file.size()));
   SINTER_CHECK(png.width <= kMaxSide && png.height <= kMaxSide, data,
-      cat("png: too large: ", name, "; ", png.width, " x ", png.height, ", at most ", kMaxSide,
+      str("png: too large: ", name, "; ", png.width, " x ", png.height, ", at most ", kMaxSide,
           " x ", kMaxSide));
   constexpr size_t kDepth = 24, kInterlaced = 28;  // bytes of the file
   SINTER_CHECK(file[kDepth] < 16 || !file[kInterlaced], data,
-      cat("png: interlaced and of 16 bits a channel, which libpng mixes up: ", name),
+      str("png: interlaced and of 16 bits a channel, which libpng mixes up: ", name),
       "save it without interlacing, or with 8 bits a channel");
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   png.format = channels == 3 ? PNG_FORMAT_RGBA : PNG_FORMAT_GA;
@@ -124,7 +124,7 @@ ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {
   }
   for (float& x : v.values) peak = std::max(peak, x = std::max(x - ground, 0.0f));
   SINTER_CHECK(peak >= 24, data,
-      cat("png: no ink: ", image.name, "; ", v.width, " x ", v.height, ", the brightest pixel is ",
+      str("png: no ink: ", image.name, "; ", v.width, " x ", v.height, ", the brightest pixel is ",
           int(peak), " of 255 above its border"));
 
   int left = v.width, top = v.height, right = 0, bottom = 0;
@@ -182,7 +182,7 @@ ImagePixels scaled_image(const PngImage& image, const ImageShape& size) {
 ImagePixels raw_image(const PngImage& image, const ImageShape& size) {
   const ImageShape is{image.channels, image.height, image.width};
   SINTER_CHECK(is == size, data,
-      cat("png: not ", size.str(), ": ", image.name, "; it is ", is.str()),
+      str("png: not ", size.str(), ": ", image.name, "; it is ", is.str()),
       size.channels == 1 ? "prepare_digit scales and centres it" : "scaled_image scales it");
   return scaled_image(image, size);
 }

@@ -115,8 +115,8 @@ double share_nearest(const Split& split, const std::vector<float>& means, size_t
 
 // "images 60000 x 28 x 28"
 std::string images_text(int64_t n, const ImageShape& image) {
-  return cat("images ", n, " x ", image.height, " x ", image.width,
-      image.channels > 1 ? cat(" x ", image.channels) : "");
+  return str("images ", n, " x ", image.height, " x ", image.width,
+      image.channels > 1 ? str(" x ", image.channels) : "");
 }
 
 std::string percent(double share) { return fmt::format("{:.1f}", 100 * share); }
@@ -156,7 +156,7 @@ DataReport verify_dataset(DataOptions options) {
   for (size_t i = 0; i < data.files.size(); ++i) {
     const int64_t n = (i < 2 ? data.train.size() : 0) + (i < 2 && of_four ? 0 : data.test.size());
     report.files.push_back(
-        {data.files[i], i % 2 ? cat("labels ", n) : images_text(n, data.train.image()),
+        {data.files[i], i % 2 ? str("labels ", n) : images_text(n, data.train.image()),
             of_four && !data.files[i].ends_with(".npy") ? check_published(data.files[i], i)
                                                         : "not checked"});
   }
@@ -170,17 +170,17 @@ DataReport verify_dataset(DataOptions options) {
     const size_t first = test && of_four ? 2 : 0;
     const std::string files =
         data.files.empty() ? report.name
-                           : cat(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));
-    report.failed = cat("data: labels do not belong to images: ", files,
+                           : str(escaped(data.files[first]), ", ", escaped(data.files[first + 1]));
+    report.failed = str("data: labels do not belong to images: ", files,
         "; class means are right for ", percent(set.class_means), " % of ", set.name,
         ", more than ", percent(set.wanted), " expected");
   }
   if (report.failed.empty() && double(report.shared) > kMaxShared * double(data.test.size())) {
-    report.failed = cat("data: test images are in train as well: ", report.name, "; ",
+    report.failed = str("data: test images are in train as well: ", report.name, "; ",
         report.shared, " of ", data.test.size(), ", allowed ", percent(kMaxShared), " %");
   }
   if (report.failed.empty() && report.sorted && of_four) {
-    report.failed = cat("data: sorted by label: ", escaped(data.files[1]),
+    report.failed = str("data: sorted by label: ", escaped(data.files[1]),
         "; the last of train are held out for val, which would have few labels: "
         "shuffle the files, or train ",
         "without a val set");

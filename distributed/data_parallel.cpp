@@ -14,7 +14,7 @@ namespace {
 void check_no_batch_norm(nn::Module& net) {
   for (const nn::Module* module : net.modules()) {
     SINTER_CHECK(!dynamic_cast<const nn::BatchNorm2d*>(module), usage,
-        cat("data parallel: batch normalization is not supported: found ", module->describe(),
+        str("data parallel: batch normalization is not supported: found ", module->describe(),
             "; its statistics would be those of one rank's rows instead of the whole batch"),
         "use layer normalization, or train in one process");
   }
@@ -50,11 +50,11 @@ DataParallel::~DataParallel() { set_first_row(0); }
 
 RowRange DataParallel::begin_batch(int64_t rows, const Batch& batch) {
   SINTER_CHECK(!ranks_ || Communicator::current() == ranks_, state,
-      cat("data parallel: the communicator of ", ranks_->size(),
+      str("data parallel: the communicator of ", ranks_->size(),
           " ranks is not the current one of this thread"),
       "make it that by CommunicatorScope");
   SINTER_CHECK(rows > 0 && (batch.of == 0 || batch.of >= rows), usage,
-      cat("data parallel: no batch: rows is ", rows, ", at least 1; of all batches together ",
+      str("data parallel: no batch: rows is ", rows, ", at least 1; of all batches together ",
           batch.of, ", 0 or at least rows"));
   rows_ = batch.of > 0 ? batch.of : rows;
   last_ = batch.last;
@@ -66,7 +66,7 @@ RowRange DataParallel::begin_batch(int64_t rows, const Batch& batch) {
 void DataParallel::backward(const Tensor& losses) {
   const int64_t found = losses.defined() ? losses.numel() : 0;
   SINTER_CHECK(found == mine_.size(), shape,
-      cat("data parallel: one loss for each row is wanted: losses is ", losses.describe(),
+      str("data parallel: one loss for each row is wanted: losses is ", losses.describe(),
           "; this rank has the ", mine_.size(), " rows from ", mine_.begin, " on"));
   const bool sums = ranks_ && last_;
   started_ = 0;
@@ -103,7 +103,7 @@ void DataParallel::sum_rest(bool zeros) {
       AutogradMeta& meta = param.autograd();
       if (meta.grad.defined()) continue;
       SINTER_CHECK(zeros, state,
-          cat("data parallel: ", name, " got no gradient: it is ", param.describe(),
+          str("data parallel: ", name, " got no gradient: it is ", param.describe(),
               "; every parameter needs one, since all ranks must sum the same tensors"),
           "train a module of which the loss uses all parameters");
       meta.grad = copy(broadcast_to(constant(0, param.dtype(), param.device()), param.shape()));
@@ -135,7 +135,7 @@ void DataParallel::check_equal() {
       const bool same =
           all[r].size() == all[0].size() && all[r].compare(4 * i, 4, all[0], 4 * i, 4) == 0;
       SINTER_CHECK(same, state,
-          cat("data parallel: ranks hold different weights: ", params_[i].name, " of rank ", r,
+          str("data parallel: ranks hold different weights: ", params_[i].name, " of rank ", r,
               " is not that of rank 0; it is the first of ", params_.size(),
               " parameters that differs"),
           "give all ranks the same seed, checkpoint and order of updates");

@@ -41,14 +41,14 @@ const MpiLibrary& mpi_library() {
 void check_mpi(int status, const char* what) {
   if (status == 0) return;
   throw Error(
-      Error::Kind::state, cat("MPI: ", what, " failed: ", mpi_library().calls->text_of(status),
+      Error::Kind::state, str("MPI: ", what, " failed: ", mpi_library().calls->text_of(status),
                               "; its status must be MPI_SUCCESS"));
 }
 
 // MPI counts in int.
 int count_of_bytes(double bytes) {
   SINTER_CHECK(bytes <= std::numeric_limits<int>::max(), usage,
-      cat("MPI: texts of ", bytes, " bytes; at most 2^31 - 1"));
+      str("MPI: texts of ", bytes, " bytes; at most 2^31 - 1"));
   return static_cast<int>(bytes);
 }
 
@@ -98,7 +98,7 @@ class MpiCommunicator final : public Communicator {
   void start(
       int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) override {
     SINTER_CHECK(device.type != Device::Type::cuda, device,
-        cat("sum over ranks: MPI sums memory of the host; the tensors are on ", device.str()),
+        str("sum over ranks: MPI sums memory of the host; the tensors are on ", device.str()),
         "use NCCL between cards");
     Requests& requests = sums_[bucket].requests;
     for (SumPiece piece : pieces) {
@@ -173,15 +173,15 @@ class MpiCommunicator final : public Communicator {
     }
     std::string missing;
     for (size_t r = 0; r < waits.size(); ++r) {
-      if (!waits[r]) missing += cat(missing.empty() ? "rank " : ", ", r);
+      if (!waits[r]) missing += str(missing.empty() ? "rank " : ", ", r);
     }
     const bool lowest = std::find(waits.begin(), waits.end(), 1) - waits.begin() == rank();
     if (!lowest) std::this_thread::sleep_for(2 * kGrace);
     throw Error(Error::Kind::state,
         missing.empty()
-            ? cat("sum over ranks: all ", size(), " ranks wait, each for another call; rank ",
+            ? str("sum over ranks: all ", size(), " ranks wait, each for another call; rank ",
                   rank(), " waited ", timeout(), " seconds")
-            : cat("sum over ranks: ", missing, " of ", size(), " did not arrive; rank ", rank(),
+            : str("sum over ranks: ", missing, " of ", size(), " did not arrive; rank ", rank(),
                   " waited ", timeout(), " seconds"));
   }
 
@@ -213,7 +213,7 @@ std::string mpi_version(std::string* why) {
 std::unique_ptr<Communicator> make_mpi_communicator() {
   const auto& [calls, why] = mpi_library();
   if (!calls) {
-    throw Error(Error::Kind::not_built, cat("MPI: not in this build: ", why),
+    throw Error(Error::Kind::not_built, str("MPI: not in this build: ", why),
         "scripts/setup mpi (libopenmpi-dev, openmpi-bin), then configure and build again");
   }
   SINTER_CHECK(!calls->started(), state, "MPI: it was started before; once in a process");

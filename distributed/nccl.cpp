@@ -71,7 +71,7 @@ class NcclCommunicator final : public Communicator {
 
   std::string describe() const override {
     std::string why;
-    return cat(nccl_version(&why), ", ", host_->describe());
+    return str(nccl_version(&why), ", ", host_->describe());
   }
   double sum(double value) override { return host_->sum(value); }
   std::vector<std::string> gather(const std::string& own) override { return host_->gather(own); }
@@ -127,7 +127,7 @@ class NcclCommunicator final : public Communicator {
 
   void check(int status, const char* call) const {
     SINTER_CHECK(status == 0, device,
-        cat("NCCL: the call failed on rank ", rank(), " of ", size(), ": ",
+        str("NCCL: the call failed on rank ", rank(), " of ", size(), ": ",
             nccl_.ncclGetErrorString(status), " (", call, " says ", status, ")"),
         "NCCL_DEBUG=INFO in the environment says more");
   }
@@ -153,13 +153,13 @@ std::string nccl_version(std::string* why) {
   const Nccl* nccl = find_nccl(why);
   int version = 0;
   if (!nccl || nccl->ncclGetVersion(&version) != 0) return "";
-  return cat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+  return str("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host) {
   std::string why;
   const Nccl* nccl = find_nccl(&why);
-  SINTER_CHECK(nccl, device, cat("NCCL: not loaded: ", why),
+  SINTER_CHECK(nccl, device, str("NCCL: not loaded: ", why),
       "install libnccl2, or add its folder to LD_LIBRARY_PATH");
   return std::make_unique<NcclCommunicator>(*nccl, std::move(host));
 }

@@ -44,7 +44,7 @@ struct ThreadGroup::Part {
       const bool same = other.dtype == first.dtype && std::ranges::equal(other.pieces, first.pieces,
                                                           {}, &SumPiece::count, &SumPiece::count);
       SINTER_CHECK(same, state,
-          cat("sum over ranks: rank ", r, " sums other tensors than rank 0: ", other.pieces.size(),
+          str("sum over ranks: rank ", r, " sums other tensors than rank 0: ", other.pieces.size(),
               " pieces instead of ", first.pieces.size(), ", or of other sizes"));
       for (Part* to : parts) to->texts.push_back(other.text);
     }
@@ -128,9 +128,9 @@ struct ThreadGroup::Shared {
   std::string late(const Meeting& meeting, int rank, double timeout) const {
     std::string missing;
     for (size_t r = 0; r < meeting.left_by.size(); ++r) {
-      if (!meeting.left_by[r]) missing += cat(missing.empty() ? "" : ", ", r);
+      if (!meeting.left_by[r]) missing += str(missing.empty() ? "" : ", ", r);
     }
-    return cat("sum over ranks: rank ", missing, " of ", size, " did not arrive; rank ", rank,
+    return str("sum over ranks: rank ", missing, " of ", size, " did not arrive; rank ", rank,
         " waited ", timeout, " seconds");
   }
 
@@ -173,7 +173,7 @@ class ThreadGroup::Rank final : public Communicator {
   void start(
       int64_t bucket, std::span<const SumPiece> pieces, DType dtype, Device device) override {
     SINTER_CHECK(device.type != Device::Type::cuda, device,
-        cat("sum over ranks: threads sum memory of the host; the tensors are on ", device.str()));
+        str("sum over ranks: threads sum memory of the host; the tensors are on ", device.str()));
     Part& part = sums_[bucket];
     part = {.meeting = meetings_++, .pieces = {pieces.begin(), pieces.end()}, .dtype = dtype};
     shared_.come(rank(), part);
@@ -192,7 +192,7 @@ class ThreadGroup::Rank final : public Communicator {
 
 ThreadGroup::ThreadGroup(int size, const ThreadGroupOptions& options)
     : shared_(std::make_unique<Shared>(size, options)) {
-  SINTER_CHECK(size >= 1, usage, cat("ThreadGroup: ", size, " ranks given; at least 1"));
+  SINTER_CHECK(size >= 1, usage, str("ThreadGroup: ", size, " ranks given; at least 1"));
 }
 ThreadGroup::~ThreadGroup() = default;
 
@@ -201,10 +201,10 @@ void ThreadGroup::run(const std::function<void(Communicator&)>& f) {
   shared_ = std::make_unique<Shared>(shared_->size, shared_->options);
   const auto fail = [this](const std::string& why) {
     const std::lock_guard lock(shared_->mutex);
-    shared_->fail(cat("sum over ranks: ", why), std::current_exception());
+    shared_->fail(str("sum over ranks: ", why), std::current_exception());
   };
   const auto run_rank = [&](int r) {
-    const std::string failed = cat("rank ", r, " of ", shared_->size, " failed: ");
+    const std::string failed = str("rank ", r, " of ", shared_->size, " failed: ");
     try {
       Rank rank(*shared_, r);
       const CommunicatorScope scope(&rank);
@@ -219,7 +219,7 @@ void ThreadGroup::run(const std::function<void(Communicator&)>& f) {
   try {
     for (int r = 0; r < shared_->size; ++r) threads.emplace_back(run_rank, r);
   } catch (const std::system_error& error) {
-    fail(cat(
+    fail(str(
         "no thread can start for rank ", threads.size(), ": ", error_text(error.code().value())));
   }
   for (std::thread& thread : threads) thread.join();

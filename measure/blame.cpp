@@ -108,13 +108,13 @@ Tensors smallest_operands(SingleCall call, Device device, const BlameOptions& op
 std::string described(const Tensors& operands) {
   std::string all;
   for (const Tensor& t : operands) {
-    if (t.defined()) all += cat(all.empty() ? "" : ", ", name_of(t.dtype()), t.shape().str());
+    if (t.defined()) all += str(all.empty() ? "" : ", ", name_of(t.dtype()), t.shape().str());
   }
   return all;
 }
 
 std::string mode_of(const CheckedOp& op) {
-  return cat(op.device.str(), op.fused ? " fused" : " eager");
+  return str(op.device.str(), op.fused ? " fused" : " eager");
 }
 
 // Checks the ops of a graph, on one device.
@@ -126,13 +126,13 @@ void check_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device
     const Node& node = graph.nodes[n];
     const SingleCall call{*node.op, node.attrs, node.role, walk.in(n)};
     const std::vector<ExactResult> exact = exact_results(call.op, call.in, call.attrs);
-    const std::string number = node.out.empty() ? "" : cat("%", numbers[node.out[0]], " ");
-    blame.ops.push_back({device, fused, cat(number, node.text()), node.rule, node.module,
+    const std::string number = node.out.empty() ? "" : str("%", numbers[node.out[0]], " ");
+    blame.ops.push_back({device, fused, str(number, node.text()), node.rule, node.module,
         worst_deviation(found_results(call, device, options), exact)});
     const Deviation& worst = blame.ops.back().worst;
     if (worst.exceeds() && !blame.first) {
       blame.first = blame.ops.size() - 1;
-      blame.element = cat("result ", worst.result, " ",
+      blame.element = str("result ", worst.result, " ",
           index_of(worst.at, exact[worst.result].value.shape()).str());
       blame.smallest = described(smallest_operands(call, device, options));
     }
@@ -143,7 +143,7 @@ void check_graph(Blame& blame, const Graph& graph, const Tensors& inputs, Device
         if (node.in[i] >= 0) call.in[i].autograd().name = graph.values[node.in[i]].name;
       }
       blame.first_nan = blame.ops.size() - 1;
-      blame.nan = cat(found, " of result ", r, "; operands ", described(call.in), "; ",
+      blame.nan = str(found, " of result ", r, "; operands ", described(call.in), "; ",
           finiteness(call.op, call.in));
     }
     Tensors values;
@@ -184,7 +184,7 @@ std::string Blame::table(size_t width) const {
 }
 
 std::string Blame::verdict() const {
-  const auto name = [](const CheckedOp& op) { return cat(mode_of(op), ": ", op.op); };
+  const auto name = [](const CheckedOp& op) { return str(mode_of(op), ": ", op.op); };
   std::string text = fmt::format("none of {} exceeds its bound", count_of(std::ssize(ops), "op"));
   if (first) {
     const CheckedOp& op = ops[*first];
@@ -192,12 +192,12 @@ std::string Blame::verdict() const {
         "{} is wrong: {}, error {:.1e}, bound {:.1e}; {}; smallest operands that "
         "show it: {}",
         name(op), element, op.worst.error, op.worst.bound,
-        op.rule ? cat("rule ", op.rule) : "no rule, a plain op", smallest);
+        op.rule ? str("rule ", op.rule) : "no rule, a plain op", smallest);
   }
   if (!first_nan) return text;
   const CheckedOp& op = ops[*first_nan];
-  return cat(text, "; the first nan, in f64 as well, is that of ", name(op),
-      op.module.empty() ? "" : cat(" in ", op.module), ": ", nan);
+  return str(text, "; the first nan, in f64 as well, is that of ", name(op),
+      op.module.empty() ? "" : str(" in ", op.module), ": ", nan);
 }
 
 }  // namespace sinter::measure

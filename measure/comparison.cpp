@@ -151,7 +151,7 @@ std::string headline(const Comparison& comparison, const Outcome& o) {
   const auto time = [&unit](const std::vector<double>& us) {
     return profiler::time_text(profiler::median(us) / unit.size);
   };
-  return cat(time(o.eager_us), " -> ", time(o.fused_us), " ", unit.name,
+  return str(time(o.eager_us), " -> ", time(o.fused_us), " ", unit.name,
       o.ratio.is_shown() ? " = " : ", ", o.factor_text());
 }
 
@@ -161,8 +161,8 @@ std::string flops_line(const ComparisonTable& table, const std::string& parity) 
   const std::string before = fmt::format("{:.3f}", eager / unit.size),
                     after = fmt::format("{:.3f}", fused / unit.size);
   const std::string work = before == after
-                               ? cat("same: ", before, " ", unit.name)
-                               : cat("by formula: ", before, " -> ", after, " ", unit.name);
+                               ? str("same: ", before, " ", unit.name)
+                               : str("by formula: ", before, " -> ", after, " ", unit.name);
   return work + (parity.empty() ? "" : "   " + parity) + "\n";
 }
 
@@ -243,10 +243,10 @@ std::string loss_lines(const Comparison& comparison, const ComparisonTable& tabl
   for (const ComparedRow& row : table.rows) {
     const profiler::Estimate ratio = row.ratio();
     if (!ratio.is_shown() || ratio.value >= 1) continue;
-    const std::string rules = cat(comparison.rules, ",-", row.rule);
+    const std::string rules = str(comparison.rules, ",-", row.rule);
     out += fmt::format("note     {} is slower fused, {}; without it: {}\n", row.fused,
         row.ratio_text(),
-        comparison.rules_option.empty() ? cat("RuleSet(\"", rules, "\")")
+        comparison.rules_option.empty() ? str("RuleSet(\"", rules, "\")")
                                         : comparison.rules_option + rules);
   }
   return out;
@@ -278,7 +278,7 @@ std::string rows_and_headline(const Outcome& o) {
   if (!ratio.has_interval || ratio.is_noisy() || !(ratio.value > 0)) return "";
   const Unit unit = unit_of_us(rows[0]);
   const auto both = [&](const char* between, double eager, double fused) {
-    return cat(profiler::time_text(eager / unit.size), between,
+    return str(profiler::time_text(eager / unit.size), between,
         profiler::time_text(fused / unit.size), " ", unit.name);
   };
   const std::string sum = fmt::format(
@@ -367,7 +367,7 @@ Outcome compare(const Comparison& comparison, const ComparisonOptions& options) 
   if (comparison.timed()) o.ratio = o.factor();
   for (const profiler::Report* report : {&o.eager, &o.fused}) {
     if (!o.ratio.has_interval || report->busy().empty()) continue;
-    o.distrusted = cat("as the ", report->mode, " profile has no verdict");
+    o.distrusted = str("as the ", report->mode, " profile has no verdict");
     o.ratio.has_interval = false;
   }
   for (ComparedRow& row : o.table.rows) {
@@ -426,7 +426,7 @@ namespace {
 
 void check_shape(const std::string& what, const Tensor& given, const Tensor& eager) {
   SINTER_CHECK(given.shape() == eager.shape(), shape,
-      cat("compare: two shapes of ", what, ": ", given.describe(), " beside eager's ",
+      str("compare: two shapes of ", what, ": ", given.describe(), " beside eager's ",
           eager.describe()));
 }
 
@@ -440,7 +440,7 @@ void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eage
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::isfinite(b[i])) scale = std::max(scale, std::abs(b[i]));
     const bool both_nan = std::isnan(a[i]) && std::isnan(b[i]);
-    if (both_nan && nan.empty()) nan = cat(seen, " at ", index_of(int64_t(i), eager.shape()).str());
+    if (both_nan && nan.empty()) nan = str(seen, " at ", index_of(int64_t(i), eager.shape()).str());
     if (both_nan || a[i] == b[i]) continue;
     const double d = std::abs(a[i] - b[i]);
     if (d <= difference) continue;
@@ -452,7 +452,7 @@ void Worst::see(const std::string& seen, const Tensor& fused, const Tensor& eage
   if (r <= relative) return;
   relative = r;
   name = seen;
-  where = cat(name, " at ", index_of(int64_t(at), eager.shape()).str());
+  where = str(name, " at ", index_of(int64_t(at), eager.shape()).str());
   if (!std::isfinite(a[at]) || !std::isfinite(b[at]))
     where += fmt::format(", {:.3g} where eager has {:.3g}", a[at], b[at]);
 }
@@ -473,7 +473,7 @@ void WorstUpdate::see(const std::string& seen, const Tensor& before, const Tenso
     share = std::isnan(here) ? INFINITY : here;
     apart = apart_here;
     allowed = range + rounding;
-    where = cat(seen, " at ", index_of(int64_t(i), eager.shape()).str());
+    where = str(seen, " at ", index_of(int64_t(i), eager.shape()).str());
   }
 }
 

@@ -13,7 +13,7 @@ using capture::Captured, capture::Graph, capture::Group, capture::Node;
 std::string op_name(const Node& node) {
   const bool told =
       node.role == Role::wgrad || node.role == Role::dgrad || node.role == Role::bgrad;
-  return told && !node.rule ? cat(node.text(), "(", profiler::name_of(node.role), ")")
+  return told && !node.rule ? str(node.text(), "(", profiler::name_of(node.role), ")")
                             : std::string(node.text());
 }
 
@@ -74,7 +74,7 @@ profiler::Profile profile_of(const Graph& graph, bool origins) {
   for (const Node& node : graph.nodes) {
     std::string name = op_name(node);
     if (node.rule && node.text() != node.rule && !node.op->reference)
-      name = cat(node.rule, ": ", name);
+      name = str(node.rule, ": ", name);
     out.rows.push_back({.name = std::move(name),
         .made_of = node.rule ? node.rule : "",
         .calls = 1,

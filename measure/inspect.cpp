@@ -228,7 +228,7 @@ class OpenedStep {
       pictures_.push_back(
           picture(value_of.to_vector<double>(), value_of.shape(), options_.picture));
     }
-    return {{"name", name_of(v)}, {"type", cat(sinter::name_of(of.dtype), of.shape.str())},
+    return {{"name", name_of(v)}, {"type", str(sinter::name_of(of.dtype), of.shape.str())},
         {"buffer", of.buffer}, {"begin", extent.begin}, {"end", extent.end},
         {"picture", known->second}};
   }
@@ -244,7 +244,7 @@ class OpenedStep {
       if (copies && recorded_.values[node.in[kLow]].buffer == value(v).buffer)
         return recorded_.values[node.in[kParam]].name + " bf16";
     }
-    if (std::ranges::find(graph_.outputs, v) == graph_.outputs.end()) return cat("%", v);
+    if (std::ranges::find(graph_.outputs, v) == graph_.outputs.end()) return str("%", v);
     for (const Node& node : recorded_.nodes) {
       const bool makes = std::ranges::find(node.out, v) != node.out.end();
       if (makes && part_of(recorded_, node) == "loss") return "loss";

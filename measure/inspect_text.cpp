@@ -94,7 +94,7 @@ std::string op_text(const InspectJson& step, size_t n) {
   }
   for (const InspectJson& arc : step["arcs"]) {
     if (arc["from"] == n)
-      out += labelled("keeps", cat(size_text(arc["bytes"]), " until ", int64_t(arc["to"]) + 1, " ",
+      out += labelled("keeps", str(size_text(arc["bytes"]), " until ", int64_t(arc["to"]) + 1, " ",
                                    op_title(step["ops"][size_t(arc["to"])])));
   }
   return out;
@@ -120,13 +120,13 @@ std::string step_text(const InspectJson& step) {
 
 std::string Inspection::text() const {
   const InspectJson all = InspectJson::parse(json_);
-  std::string out = cat(text_of(all["title"]), "   ", text_of(all["device"]), ", ",
+  std::string out = str(text_of(all["title"]), "   ", text_of(all["device"]), ", ",
       count_of(all["threads"], "thread"), "\n\n");
   for (const InspectJson& step : all["steps"]) out += step_text(step);
   for (const InspectJson& miss : all["misses"]) {
-    out += cat("miss     ", text_of(miss["what"]), ", rule ", text_of(miss["rule"]), ": ",
+    out += str("miss     ", text_of(miss["what"]), ", rule ", text_of(miss["rule"]), ": ",
         text_of(miss["why"]), "\n");
-    if (miss["remedy"] != "") out += cat("         to fuse: ", text_of(miss["remedy"]), "\n");
+    if (miss["remedy"] != "") out += str("         to fuse: ", text_of(miss["remedy"]), "\n");
   }
   profiler::Grid updates({"<updated", "<shape", "length", "moved", "most"});
   for (const InspectJson& p : all["parameters"])

@@ -16,14 +16,14 @@ using capture::Graph, capture::Node;
 StepWalk::StepWalk(const Graph& graph, const Tensors& inputs, Memory memory)
     : graph_(graph), inputs_(inputs), memory_(memory), plan_(capture::plan_memory(graph)) {
   SINTER_CHECK(inputs.size() == graph.inputs.size(), shape,
-      cat("step walk: ", inputs.size(), " inputs given; the step has ", graph.inputs.size()));
+      str("step walk: ", inputs.size(), " inputs given; the step has ", graph.inputs.size()));
   for (size_t i = 0; i < inputs.size(); ++i) {
     const capture::Value& v = graph.values[graph.inputs[i]];
     const capture::Extent from = capture::extent_of(inputs[i]), to = capture::extent_of(v);
     SINTER_CHECK(inputs[i].dtype() == v.dtype && inputs[i].shape() == v.shape &&
                      from.end - from.begin == to.end - to.begin,
         shape,
-        cat("step walk: an input of the step is ", capture::print_type(v), "; found ",
+        str("step walk: an input of the step is ", capture::print_type(v), "; found ",
             inputs[i].describe()));
   }
   const Device device = memory == Memory::apart ? kCpu : graph.device_of(0);

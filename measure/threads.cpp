@@ -81,7 +81,7 @@ Tried try_threads(const std::function<void()>& step) {
 Tried choose_threads(
     const std::string& work, const std::function<std::function<void()>()>& make_step) {
   set_num_threads(available_cores());  // the key says how many there are
-  const std::string key = cat(kStem, "/1 ", profiler::roofs_key(kCpu), ", ", work),
+  const std::string key = str(kStem, "/1 ", profiler::roofs_key(kCpu), ", ", work),
                     file = cache_file(kStem, key);
   Choice kept;
   ClassicStream<std::ifstream> in(file);
@@ -108,7 +108,7 @@ int forget_threads() {
   std::error_code error;
   for (std::filesystem::directory_iterator it(cache_folder(), error), end; !error && it != end;
        it.increment(error)) {
-    if (it->path().filename().string().starts_with(cat(kStem, "-")))
+    if (it->path().filename().string().starts_with(str(kStem, "-")))
       forgotten += std::filesystem::remove(it->path(), error);
   }
   return forgotten;

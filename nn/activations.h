@@ -34,7 +34,7 @@ class Activation : public Module {
   struct Struct : Activation {                                                           \
     static constexpr double kDefault = pointwise::Struct().*pointwise::Struct::number(); \
     explicit Struct(double number = kDefault)                                            \
-        : Activation(cat(text, "(", number, ")"),                                        \
+        : Activation(sinter::str(text, "(", number, ")"),                                \
               [number](const Tensor& x) { return sinter::function(x, number); }) {}      \
   };
 SINTER_ACTIVATIONS(SINTER_LAYER, SINTER_NUMBERED_LAYER)
@@ -51,11 +51,11 @@ class Dropout : public Module {
  public:
   // 0 <= p < 1; throws usage.
   explicit Dropout(double p) : p_(p) {
-    SINTER_CHECK(
-        p >= 0 && p < 1, usage, cat("Dropout: p out of range: ", p, "; allowed 0 <= p < 1"));
+    SINTER_CHECK(p >= 0 && p < 1, usage,
+        sinter::str("Dropout: p out of range: ", p, "; allowed 0 <= p < 1"));
   }
   Tensor forward(const Tensor& x) override { return is_training() && p_ > 0 ? dropout(x, p_) : x; }
-  std::string describe() const override { return cat("Dropout(", p_, ")"); }
+  std::string describe() const override { return sinter::str("Dropout(", p_, ")"); }
 
  protected:
   bool depends_on_training() const override { return true; }

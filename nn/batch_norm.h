@@ -17,7 +17,7 @@ class BatchNorm2d : public Module {
   explicit BatchNorm2d(int64_t num_features, double eps = 1e-5, double momentum = 0.1)
       : features_(num_features), attrs_{momentum, eps} {
     SINTER_CHECK(features_ > 0 && eps >= 0 && momentum >= 0 && momentum <= 1, usage,
-        cat("BatchNorm2d: num_features is ", features_, ", at least 1; eps is ", eps,
+        sinter::str("BatchNorm2d: num_features is ", features_, ", at least 1; eps is ", eps,
             ", at least 0; momentum is ", momentum, ", 0 to 1"));
     add_parameter("weight", Tensor::ones({features_}));
     add_parameter("bias", Tensor::zeros({features_}));
@@ -34,7 +34,7 @@ class BatchNorm2d : public Module {
     return batch_norm2d_eval(in, tensor(0), tensor(1), tensor(2), tensor(3), attrs_.eps);
   }
   std::string describe() const override {
-    return cat(
+    return sinter::str(
         "BatchNorm2d(", features_, ", eps=", attrs_.eps, ", momentum=", attrs_.momentum, ")");
   }
 

@@ -29,13 +29,13 @@ NamedTensors all_tensors(const Module& model, const Optimizer& optimizer) {
 // Whole numbers, up to the steps done.
 void check_skipped_steps(const Checkpoint& checkpoint) {
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!name.starts_with(cat(kOptim, kSkippedSteps, "/"))) continue;
+    if (!name.starts_with(sinter::str(kOptim, kSkippedSteps, "/"))) continue;
     for (const double skipped : tensor.to_vector<double>()) {
       SINTER_CHECK(skipped >= 0 && skipped <= double(checkpoint.state.optimizer_step) &&
                        skipped == std::floor(skipped),
           checkpoint,
-          cat("checkpoint: damaged: ", checkpoint.path, "; its ", escaped(name), " is ", skipped,
-              ", a whole number is wanted, up to the ", checkpoint.state.optimizer_step,
+          sinter::str("checkpoint: damaged: ", checkpoint.path, "; its ", escaped(name), " is ",
+              skipped, ", a whole number is wanted, up to the ", checkpoint.state.optimizer_step,
               " steps done"));
     }
   }
@@ -93,7 +93,7 @@ std::string read_exact(const std::string& text, double& value) {
   uint64_t bits = 0;
   std::from_chars(text.data(), text.data() + text.size(), bits, 16);
   value = std::bit_cast<double>(bits);
-  return std::isfinite(value) ? "" : cat("is ", value, ", wanted a finite number");
+  return std::isfinite(value) ? "" : sinter::str("is ", value, ", wanted a finite number");
 }
 
 std::string to_json(const TrainingState& state) { return json_text(state); }
@@ -101,16 +101,16 @@ std::string to_json(const TrainingState& state) { return json_text(state); }
 TrainingState parse_state(const std::string& text, const std::string& file) {
   const auto damaged = [&](const std::string& facts) {
     return Error(Error::Kind::checkpoint,
-        cat("checkpoint: damaged: ", file, "; its sinter.state ", escaped(facts)));
+        sinter::str("checkpoint: damaged: ", file, "; its sinter.state ", escaped(facts)));
   };
   if (text.size() > kMaxState)
-    throw damaged(cat("has ", text.size(), " bytes, at most ", kMaxState));
+    throw damaged(sinter::str("has ", text.size(), " bytes, at most ", kMaxState));
   const Json json = Json::parse(text, nullptr, false);
   TrainingState state;
   if (const Json format = json.is_object() && json.contains("format") ? json["format"] : Json();
       format.is_number_integer() && format > TrainingState::kFormat)
     throw Error(Error::Kind::checkpoint,
-        cat("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
+        sinter::str("checkpoint: made by a newer sinter: ", file, "; its sinter.state has format ",
             json_text(format), ", this build reads up to ", TrainingState::kFormat));
   try {
     read_json(json, state, "state");
@@ -120,7 +120,8 @@ TrainingState parse_state(const std::string& text, const std::string& file) {
   const auto check_range = [&](std::string_view key, int64_t value) {
     const int64_t low = key == "threads" ? 1 : 0, high = key == "threads" ? kMostThreads : kMany;
     if (value < low || value > high)
-      throw damaged(cat("is out of range: ", key, " is ", value, ", allowed ", low, "..", high));
+      throw damaged(
+          sinter::str("is out of range: ", key, " is ", value, ", allowed ", low, "..", high));
   };
   visit_fields(state, [&]<class T>(std::string_view key, const T& value) {
     if constexpr (std::is_same_v<T, int64_t>) check_range(key, value);
@@ -142,7 +143,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
     const std::string& config, TrainingState state, const FileCalls& calls) {
   const StepState step = read_step_state(optimizer.state());
   SINTER_CHECK(std::isfinite(step.loss_sum) && std::isfinite(step.last_loss), numeric,
-      cat("checkpoint: not saved: ", shown(path), "; the last loss is ", step.last_loss,
+      sinter::str("checkpoint: not saved: ", shown(path), "; the last loss is ", step.last_loss,
           ", the sum of the epoch's ", step.loss_sum, "; no run goes on from there"),
       "write_safetensors writes the weights alone");
   state.optimizer_step = step.step;
@@ -162,7 +163,7 @@ Checkpoint read_checkpoint(const std::string& path) {
       .config = file.metadata[kConfig],
       .state = {}};
   SINTER_CHECK(file.metadata.contains(kState), checkpoint,
-      cat("checkpoint: weights only: ", out.path,
+      sinter::str("checkpoint: weights only: ", out.path,
           "; optimizer state, RNG and data position are missing"),
       "load_state_dict takes the weights alone");
   out.state = parse_state(file.metadata[kState], out.path);

@@ -27,8 +27,8 @@ Tensor GradNorm::tensor() const {
 }
 
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
-  SINTER_CHECK(
-      max_norm > 0, usage, cat("clip_grad_norm: max_norm must be above 0: found ", max_norm));
+  SINTER_CHECK(max_norm > 0, usage,
+      sinter::str("clip_grad_norm: max_norm must be above 0: found ", max_norm));
   const NoGrad no_grad;
   const profiler::PhaseScope phase(Phase::optimizer);
   const Tensor total = total_squared(params);

@@ -12,7 +12,8 @@ class Conv2d : public ProductLayer {
   Conv2d(int64_t in_channels, int64_t out_channels, const Dims& kernel, const Dims& stride = 1,
       const Dims& padding = 0, bool bias = true) {
     SINTER_CHECK(in_channels > 0 && out_channels > 0, usage,
-        cat("Conv2d: channels must be 1 or more: in ", in_channels, ", out ", out_channels));
+        sinter::str(
+            "Conv2d: channels must be 1 or more: in ", in_channels, ", out ", out_channels));
     const auto [kernel_h, kernel_w] = pair("kernel", kernel, 1);
     const auto [stride_h, stride_w] = pair("stride", stride, 1);
     const auto [pad_h, pad_w] = pair("padding", padding, 0);
@@ -30,9 +31,10 @@ class Conv2d : public ProductLayer {
   }
   std::string describe() const override {
     const auto& [stride_h, stride_w, pad_h, pad_w] = attrs_;
-    std::string text = cat("Conv2d(", weight().size(1), ", ", weight().size(0), ", kernel_size=(",
-        weight().size(2), ", ", weight().size(3), "), stride=(", stride_h, ", ", stride_w, ")");
-    if (pad_h != 0 || pad_w != 0) text += cat(", padding=(", pad_h, ", ", pad_w, ")");
+    std::string text =
+        sinter::str("Conv2d(", weight().size(1), ", ", weight().size(0), ", kernel_size=(",
+            weight().size(2), ", ", weight().size(3), "), stride=(", stride_h, ", ", stride_w, ")");
+    if (pad_h != 0 || pad_w != 0) text += sinter::str(", padding=(", pad_h, ", ", pad_w, ")");
     return text + (num_tensors() > 1 ? ")" : ", bias=False)");
   }
 
@@ -44,7 +46,8 @@ class Conv2d : public ProductLayer {
   static std::array<int64_t, 2> pair(const char* name, const Dims& given, int64_t low) {
     const bool fits = given.rank() == 1 || given.rank() == 2;
     SINTER_CHECK(fits && given[0] >= low && given[-1] >= low, usage,
-        cat("Conv2d: ", name, " is ", given.str(), "; one number or two, each at least ", low));
+        sinter::str(
+            "Conv2d: ", name, " is ", given.str(), "; one number or two, each at least ", low));
     return {given[0], given[-1]};
   }
   Conv2dAttrs attrs_;

@@ -16,7 +16,7 @@ class Glu : public ProductLayer {
   Glu(int64_t in_features, int64_t hidden, int64_t out_features, Gate gate = Gate::gelu_tanh)
       : gate_(gate) {
     SINTER_CHECK(in_features > 0 && hidden > 0 && out_features > 0, usage,
-        cat("Glu: sizes must be 1 or more: in ", in_features, ", hidden ", hidden, ", out ",
+        sinter::str("Glu: sizes must be 1 or more: in ", in_features, ", hidden ", hidden, ", out ",
             out_features));
     const Tensor both = Tensor::empty({2 * hidden, in_features});
     add_parameter("gate_proj.weight", slice(both, 0, 0, hidden));
@@ -37,7 +37,7 @@ class Glu : public ProductLayer {
   }
   std::string describe() const override {
     constexpr const char* kName[] = {"gelu", "gelu tanh", "silu"};
-    return cat("GLU(", gate_weight().size(1), " -> ", gate_weight().size(0), " -> ",
+    return sinter::str("GLU(", gate_weight().size(1), " -> ", gate_weight().size(0), " -> ",
         down_weight().size(0), ", ", kName[int(gate_)], ")");
   }
 

@@ -14,7 +14,8 @@ class LayerNorm : public Module {
   // usage.
   explicit LayerNorm(int64_t features, double eps = 1e-5) : features_(features), eps_(eps) {
     SINTER_CHECK(features > 0 && eps >= 0, usage,
-        cat("LayerNorm: features is ", features, ", at least 1; eps is ", eps, ", at least 0"));
+        sinter::str(
+            "LayerNorm: features is ", features, ", at least 1; eps is ", eps, ", at least 0"));
     add_parameter("weight", Tensor::ones({features}));
     add_parameter("bias", Tensor::zeros({features}));
   }
@@ -24,7 +25,7 @@ class LayerNorm : public Module {
     const DType type = tensor(0).dtype();
     return layer_norm(x.dtype() == type ? x : cast(x, type), tensor(0), tensor(1), eps_);
   }
-  std::string describe() const override { return cat("LayerNorm(", features_, ")"); }
+  std::string describe() const override { return sinter::str("LayerNorm(", features_, ")"); }
 
  protected:
   void init_own(init::Stream&) override {

@@ -42,7 +42,7 @@ class Linear : public ProductLayer {
   // Sizes >= 1; throws usage.
   Linear(int64_t in_features, int64_t out_features, bool bias = true) {
     SINTER_CHECK(in_features > 0 && out_features > 0, usage,
-        cat("Linear: sizes must be 1 or more: in ", in_features, ", out ", out_features));
+        sinter::str("Linear: sizes must be 1 or more: in ", in_features, ", out ", out_features));
     add_parameter("weight", Tensor::empty({out_features, in_features}));
     if (bias) add_parameter("bias", Tensor::empty({out_features}));
     ProductLayer::init_own(init::default_stream());
@@ -50,7 +50,7 @@ class Linear : public ProductLayer {
   // x[.., I] -> [.., O]
   Tensor forward(const Tensor& x) override { return linear_mixed(x, weight(), bias(), result_); }
   std::string describe() const override {
-    return cat("Linear(", weight().size(1), " -> ", weight().size(0),
+    return sinter::str("Linear(", weight().size(1), " -> ", weight().size(0),
         num_tensors() > 1 ? ")" : ", no bias)");
   }
 

@@ -24,7 +24,7 @@ class Mlp : public Module {
   // sizes: features in, hidden .., out: {784, 256, 128, 10}. Throws usage.
   explicit Mlp(const std::vector<int64_t>& sizes, const MlpOptions& options = {}) {
     SINTER_CHECK(sizes.size() >= 2, usage,
-        cat("Mlp: sizes of input and output are wanted: ", sizes.size(), " given"));
+        sinter::str("Mlp: sizes of input and output are wanted: ", sizes.size(), " given"));
     for (size_t i = 1; i < sizes.size(); ++i) {
       layers_->append(std::make_shared<Linear>(sizes[i - 1], sizes[i]));
       if (i + 1 == sizes.size()) break;

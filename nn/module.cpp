@@ -34,7 +34,7 @@ void Module::check_registered() const {
   const Context& context = Context::current();
   if (!*context.module || !context.grad_enabled || asked_ || is_stateless()) return;
   throw Error(Error::Kind::usage,
-      cat("module: a module that was never registered: ", describe(),
+      sinter::str("module: a module that was never registered: ", describe(),
           " is called in the forward of ", context.module,
           ", and no module has it as a child; its parameters and "
           "training flag would be out of reach"),
@@ -61,17 +61,18 @@ const std::string& Module::label() {
 const char* Module::path_below(const char* parent) {
   if (parent == parent_path_) return full_path_;
   parent_path_ = parent;
-  full_path_ = profiler::intern(*parent ? cat(parent, " / ", label_) : label_).c_str();
+  full_path_ = profiler::intern(*parent ? sinter::str(parent, " / ", label_) : label_).c_str();
   return full_path_;
 }
 
 void Module::add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys) {
-  SINTER_CHECK(child, usage, cat("module: no module given for the child ", name));
+  SINTER_CHECK(child, usage, sinter::str("module: no module given for the child ", name));
   for (const Child& other : children_)
     SINTER_CHECK(other.name != name, usage,
-        cat("module: two children are called ", name, " in ", describe()));
+        sinter::str("module: two children are called ", name, " in ", describe()));
   for (const Module* m : child->modules())
-    SINTER_CHECK(m != this, usage, cat("module: its child ", name, " may not hold ", describe()));
+    SINTER_CHECK(
+        m != this, usage, sinter::str("module: its child ", name, " may not hold ", describe()));
   child->is_child_ = true;
   children_.push_back({name, std::move(child), own_keys});
   set_path(path_, key_);
@@ -187,7 +188,8 @@ void Module::init_parameters(uint64_t seed) {
 
 void Module::to(DType dtype) {
   SINTER_CHECK(is_float(dtype), dtype,
-      cat("to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
+      sinter::str(
+          "to: a floating type is wanted: found ", name_of(dtype), "; allowed f32, f64, bf16"));
   Converter convert;
   for (Module* module : modules()) {
     for (Entry& entry : module->tensors_) {
@@ -222,7 +224,7 @@ std::string Module::str(int depth) const {
   std::string out = describe();
   const std::string margin(size_t(2 * depth), ' ');
   for (const Child& child : children_) {
-    out += cat(&child == &children_[0] ? "(\n" : "", margin, "  (", child.name,
+    out += sinter::str(&child == &children_[0] ? "(\n" : "", margin, "  (", child.name,
         "): ", child.module->str(depth + 1));
   }
   return out + (children_.empty() ? "\n" : margin + ")\n");
@@ -270,9 +272,9 @@ std::string Module::summary(const Shape& input_shape, std::optional<DType> input
     if (ran == recorder.rows.end() && own == 0) continue;
     const auto [out, flops] = ran == recorder.rows.end() ? CostRecorder::Row{"-"} : ran->second;
     total_flops += flops;
-    grid.add({module->label(), out, cat(own), cat(flops)});
+    grid.add({module->label(), out, sinter::str(own), sinter::str(flops)});
   }
-  grid.add({"total", "", cat(num_parameters()), cat(total_flops)});
+  grid.add({"total", "", sinter::str(num_parameters()), sinter::str(total_flops)});
   return grid.text();
 }
 

@@ -141,7 +141,7 @@ class Module {
   void check_registered() const;
   static void check_index(const char* what, size_t i, size_t count) {
     SINTER_CHECK(i < count, usage,
-        cat("module: no such ", what, ": ", i, "; it has ", count, ", counted from 0"));
+        sinter::str("module: no such ", what, ": ", i, "; it has ", count, ", counted from 0"));
   }
   bool is_stateless() const;
   void add_child(const std::string& name, std::shared_ptr<Module> child, bool own_keys);

@@ -15,14 +15,14 @@ size_t place_of(
   if (found != names.end()) return size_t(found - names.begin());
   const std::string nearest = nearest_word(name, names);
   throw Error(Error::Kind::usage,
-      cat(subject, ": unknown name: ", escaped(name), "; ",
+      sinter::str(subject, ": unknown name: ", escaped(name), "; ",
           nearest.empty() ? "allowed " + join(names) : "nearest is " + nearest));
 }
 
 void copy_values(const Tensor& to, const Tensor& from, const char* writer) {
   check_outside_step(writer);
   SINTER_CHECK(to.shape() == from.shape(), shape,
-      cat(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
+      sinter::str(writer, ": shapes differ: ", sinter::describe({{"to", &to}, {"from", &from}})));
   SINTER_ASSERT(to.is_contiguous(), writer, ": strided ", to.describe());
   const NoGrad no_grad;
   const Tensor here = from.device() == kCpu ? from : from.to(kCpu),

@@ -31,18 +31,19 @@ struct NetItem {
   }
   [[noreturn]] void refuse(const std::string& why, const std::string& hint = "") const {
     throw Error(Error::Kind::usage,
-        cat("net: ", escaped(text), " at item ", number, ": ", why, "; its input is ", at.str()),
+        sinter::str(
+            "net: ", escaped(text), " at item ", number, ": ", why, "; its input is ", at.str()),
         hint);
   }
   std::shared_ptr<Module> layer();
 
   // The next word as a number in the range; `what` is its name in the form.
   template <class T = int64_t> T take(std::string_view what, T low = 1, T high = kMaxNumber) {
-    if (next == words.size()) refuse(cat(what, " is missing in ", form));
+    if (next == words.size()) refuse(sinter::str(what, " is missing in ", form));
     const std::string_view word = words[next++];
     T value{};
     if (!parse_all(word, value) || !(value >= low && value <= high))
-      refuse(cat(what, " is ", escaped(word), ", allowed ", low, "..", high, " in ", form));
+      refuse(sinter::str(what, " is ", escaped(word), ", allowed ", low, "..", high, " in ", form));
     return value;
   }
   // The words that are left: names with a whole number each, at least `low`.
@@ -55,7 +56,8 @@ struct NetItem {
     while (next < words.size()) {
       const std::string_view name = words[next++];
       const auto option = std::ranges::find(options, name, &Option::name);
-      if (option == options.end()) refuse(cat(escaped(name), " is too much, the form is ", form));
+      if (option == options.end())
+        refuse(sinter::str(escaped(name), " is too much, the form is ", form));
       *option->value = take<int64_t>(name, option->low);
     }
   }
@@ -64,8 +66,8 @@ struct NetItem {
     const auto places = [&](int64_t size) { return (size + 2 * pad - kernel) / stride + 1; };
     const int64_t height = at[1], width = at[2];
     if (kernel > std::min(height, width) + 2 * pad) {
-      refuse(cat("the kernel ", kernel, "x", kernel, " is larger than the input ", height, "x",
-          width, pad > 0 ? cat(" with ", pad, " around it") : ""));
+      refuse(sinter::str("the kernel ", kernel, "x", kernel, " is larger than the input ", height,
+          "x", width, pad > 0 ? sinter::str(" with ", pad, " around it") : ""));
     }
     at = Shape{channels, places(height), places(width)};
   }
@@ -130,8 +132,9 @@ NetLayer NetItem::layer() {
     for (const NetWord& one : kNetWords) known.push_back(one.name);
     known.insert(known.end(), activation_names().begin(), activation_names().end());
     const std::string nearest = nearest_word(name, known);
-    refuse(cat("there is no ", escaped(name), nearest.empty() ? "" : ", nearest is " + nearest),
-        cat("allowed are ", join(known)));
+    refuse(sinter::str(
+               "there is no ", escaped(name), nearest.empty() ? "" : ", nearest is " + nearest),
+        sinter::str("allowed are ", join(known)));
   }
   form = word->form;
   if (word->rank == 3 && at.rank() != 3)
@@ -146,7 +149,8 @@ NetLayer NetItem::layer() {
 
 Net::Net(std::string_view text, const Shape& input) : input_(input), output_(input) {
   SINTER_CHECK(input.rank() == 3, usage,
-      cat("net: the input is one image [C, H, W]: ", input.str(), " has ", input.rank(), " sizes"));
+      sinter::str(
+          "net: the input is one image [C, H, W]: ", input.str(), " has ", input.rank(), " sizes"));
   int number = 0;
   for (const std::string_view item : parts_of(text, ";"))
     layers_->append(NetItem(item, ++number, output_).layer());

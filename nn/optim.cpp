@@ -15,7 +15,8 @@ namespace {
 void check_option(
     const char* optimizer, std::string_view name, double value, double below = INFINITY) {
   SINTER_CHECK(std::isfinite(value) && value >= 0 && value < below, usage,
-      cat(optimizer, ": ", name, " out of range: ", value, "; allowed 0 <= ", name, " < ", below));
+      sinter::str(
+          optimizer, ": ", name, " out of range: ", value, "; allowed 0 <= ", name, " < ", below));
 }
 
 }  // namespace
@@ -28,12 +29,12 @@ Optimizer::Optimizer(
   for (auto item = params_.begin(); item != params_.end(); ++item) {
     const auto& [name, param] = *item;
     SINTER_CHECK(param.requires_grad(), usage,
-        cat("optimizer: not a parameter: ", name, " is ", param.describe(),
+        sinter::str("optimizer: not a parameter: ", name, " is ", param.describe(),
             "; it does not require grad"));
     const auto first = std::find_if(params_.begin(), item,
         [&item](const NamedTensor& before) { return before.tensor.is_same(item->tensor); });
     SINTER_CHECK(first == item, usage,
-        cat("optimizer: one parameter given twice: ", first->name, " and ", name,
+        sinter::str("optimizer: one parameter given twice: ", first->name, " and ", name,
             " are tied; it would be updated twice a step"),
         "Module::named_parameters() lists it once");
     param.autograd().known = true;
@@ -48,7 +49,7 @@ Optimizer::Optimizer(
     }
   });
   SINTER_CHECK(!attrs_.nesterov || attrs_.momentum > 0, usage,
-      cat(class_name, ": nesterov without momentum: momentum is 0; it must be above 0"));
+      sinter::str(class_name, ": nesterov without momentum: momentum is 0; it must be above 0"));
   const auto add_slot = [this](const std::string& name, auto make) {
     Slot& slot = slots_.emplace_back(Slot{name, {}});
     for (const auto& [key, param] : params_) {
@@ -82,7 +83,7 @@ void Optimizer::count_skipped() {
   Tensor& skips = skips_[counts];
   if (!skips.defined()) {
     skips = Tensor::from(counts, skipped_.shape(), skipped_.device());
-    skips.autograd().name = cat("skips", skips_.size());
+    skips.autograd().name = sinter::str("skips", skips_.size());
   }
   accumulate(skipped_, skips);
 }
@@ -95,7 +96,7 @@ void Optimizer::step(const Tensor& losses) {
     if (params_[i].tensor.grad().defined()) last = i;
   }
   SINTER_CHECK(last < params_.size(), state,
-      cat("step: no gradient: 0 of ", params_.size(), " parameters have one"),
+      sinter::str("step: no gradient: 0 of ", params_.size(), " parameters have one"),
       "call backward(loss) first");
   for (size_t i = 0; i <= last; ++i) {
     const Tensor& param = params_[i].tensor;

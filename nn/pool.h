@@ -9,11 +9,11 @@ namespace detail {
 
 // "2" or "(3, 2)", as PyTorch writes sizes.
 inline std::string height_and_width(int64_t height, int64_t width) {
-  return height == width ? cat(height) : cat("(", height, ", ", width, ")");
+  return height == width ? sinter::str(height) : sinter::str("(", height, ", ", width, ")");
 }
 // "MaxPool2d(kernel_size=2, stride=2, padding=0)"
 inline std::string describe_pool(const char* layer, const Pool2dAttrs& a) {
-  return cat(layer, "(kernel_size=", height_and_width(a.kernel_h, a.kernel_w),
+  return sinter::str(layer, "(kernel_size=", height_and_width(a.kernel_h, a.kernel_w),
       ", stride=", height_and_width(a.stride_h, a.stride_w),
       ", padding=", height_and_width(a.pad_h, a.pad_w), ")");
 }
@@ -39,7 +39,7 @@ using AvgPool2d = Pool2d<avg_pool2d>;
 // [N, C, H, W] -> [N, C H W]: the dims from start_dim on become one.
 struct Flatten : Activation {
   explicit Flatten(int64_t start_dim = 1)
-      : Activation(cat("Flatten(start_dim=", start_dim, ")"),
+      : Activation(sinter::str("Flatten(start_dim=", start_dim, ")"),
             [start_dim](const Tensor& x) { return flatten(x, start_dim); }) {}
 };
 

@@ -49,7 +49,7 @@ std::string_view type_name(DType dtype) {
 
 [[noreturn]] void refuse(
     const std::string& what, const std::string& file, const std::string& facts) {
-  throw Error(Error::Kind::checkpoint, cat("safetensors: ", what, ": ", file, "; ", facts));
+  throw Error(Error::Kind::checkpoint, sinter::str("safetensors: ", what, ": ", file, "; ", facts));
 }
 
 // A tensor as the header has it.
@@ -61,7 +61,9 @@ struct HeaderEntry {
   SINTER_FIELD_LIST(dtype, named("shape", dims), named("data_offsets", range))
 
   Shape shape() const { return Shape(std::span(dims)); }
-  std::string text() const { return cat(escaped(name), " [", range[0], ", ", range[1], ")"); }
+  std::string text() const {
+    return sinter::str(escaped(name), " [", range[0], ", ", range[1], ")");
+  }
 };
 
 // The JSON of a header, each tensor and the metadata checked as soon as they are read: a tree of
@@ -81,14 +83,14 @@ struct HeaderReader {
       if (event == object_start || event == array_start) {
         if (depth > 2) {
           refuse("header has the wrong form", file,
-              cat("an array or an object in ", escaped(name), ", at depth ", depth + 1));
+              sinter::str("an array or an object in ", escaped(name), ", at depth ", depth + 1));
         }
         if (event == object_start) keys.clear();
         items = 0;
       } else if (event == key) {
         take_key(depth, found.get<std::string>());
       } else if (depth == 3 && ++items > kMaxRank) {
-        refuse("too many dims", file, cat(escaped(name), " has more than ", kMaxRank));
+        refuse("too many dims", file, sinter::str(escaped(name), " has more than ", kMaxRank));
       } else if (depth == 1) {
         take_entry(found);
         return false;  // the tree does without it
@@ -100,7 +102,7 @@ struct HeaderReader {
     } catch (const Json::parse_error& error) {
       const std::string_view text = error.what();
       refuse("header is not JSON", file,
-          cat("at byte ", error.byte, ": ", escaped(text.substr(text.find(']') + 1, 200))));
+          sinter::str("at byte ", error.byte, ": ", escaped(text.substr(text.find(']') + 1, 200))));
     } catch (const Error& error) {
       if (error.kind() != Error::Kind::data) throw;
       refuse("header has the wrong form", file, error.message());
@@ -111,19 +113,19 @@ struct HeaderReader {
     if (depth == 1) name = key;
     const bool in_metadata = depth == 2 && name == kMetadataKey;
     if (depth == 1 && key.size() > kMaxName)
-      refuse("name too long", file, cat(key.size(), " bytes, at most ", kMaxName));
+      refuse("name too long", file, sinter::str(key.size(), " bytes, at most ", kMaxName));
     if (!(depth == 1 ? names : keys).insert(key).second) {
       refuse("key given twice", file,
-          cat(escaped(key.substr(0, kMaxName)), depth == 1 ? "" : " in " + escaped(name)));
+          sinter::str(escaped(key.substr(0, kMaxName)), depth == 1 ? "" : " in " + escaped(name)));
     }
     if (names.size() > kMaxTensors)
-      refuse("too many tensors", file, cat("more than ", kMaxTensors));
+      refuse("too many tensors", file, sinter::str("more than ", kMaxTensors));
     if (in_metadata && keys.size() > kMaxTexts)
-      refuse("too much metadata", file, cat("more than ", kMaxTexts, " texts"));
+      refuse("too much metadata", file, sinter::str("more than ", kMaxTexts, " texts"));
     if (depth == 2 && !in_metadata &&
         std::ranges::find(kKeysOf<HeaderEntry>, key) == kKeysOf<HeaderEntry>.end()) {
       refuse("unknown key", file,
-          cat(escaped(key.substr(0, 40)), " in ", escaped(name), "; known are ",
+          sinter::str(escaped(key.substr(0, 40)), " in ", escaped(name), "; known are ",
               join(kKeysOf<HeaderEntry>)));
     }
   }
@@ -133,7 +135,7 @@ struct HeaderReader {
       if (!value.is_object())
         sinter::detail::refuse_json(value, kMetadataKey, "an object of texts");
       for (const auto& [key, text] : value.items())
-        read_json(text, metadata[key], cat(kMetadataKey, ".", escaped(key)));
+        read_json(text, metadata[key], sinter::str(kMetadataKey, ".", escaped(key)));
       return;
     }
     HeaderEntry& e = entries.emplace_back(HeaderEntry{.name = name});
@@ -141,7 +143,7 @@ struct HeaderReader {
     e.type = std::ranges::find(kTypes, e.dtype, &FileType::name);
     if (e.type == std::end(kTypes)) {
       refuse("unknown element type", file,
-          cat(escaped(name), " is ", escaped(e.dtype.substr(0, 40)),
+          sinter::str(escaped(name), " is ", escaped(e.dtype.substr(0, 40)),
               "; known are F64 F32 F16 BF16 I64 I32 U8"));
     }
     // A size of 0 does not excuse the others: strides are products of them.
@@ -149,7 +151,7 @@ struct HeaderReader {
     for (const int64_t dim : e.dims) {
       if (dim < 0 || __builtin_mul_overflow(bytes, std::max<int64_t>(dim, 1), &bytes)) {
         refuse("bad shape", file,
-            cat(escaped(name), " is [", join(e.dims),
+            sinter::str(escaped(name), " is [", join(e.dims),
                 "]; sizes are 0 or more, together less than 2^63 bytes"));
       }
     }
@@ -165,23 +167,23 @@ void check_ranges(std::vector<HeaderEntry>& entries, uint64_t data_bytes, const 
     const auto [begin, end] = e.range;
     const uint64_t bytes = uint64_t(e.shape().numel() * e.type->bytes);
     if (begin > end || end > data_bytes)
-      refuse("bad range", file, cat(e.text(), " of ", data_bytes, " bytes of data"));
+      refuse("bad range", file, sinter::str(e.text(), " of ", data_bytes, " bytes of data"));
     if (end - begin != bytes) {
       refuse("range does not fit the shape", file,
-          cat(e.text(), " is ", end - begin, " bytes, ", e.dtype, e.shape().str(), " takes ",
-              bytes));
+          sinter::str(e.text(), " is ", end - begin, " bytes, ", e.dtype, e.shape().str(),
+              " takes ", bytes));
     }
-    if (begin < covered) refuse("ranges overlap", file, cat(before, " and ", e.text()));
+    if (begin < covered) refuse("ranges overlap", file, sinter::str(before, " and ", e.text()));
     if (begin > covered) {
       refuse("gap in the data", file,
-          cat("[", covered, ", ", begin, ") before ", e.text(), " belongs to no tensor"));
+          sinter::str("[", covered, ", ", begin, ") before ", e.text(), " belongs to no tensor"));
     }
     covered = end;
     before = e.text();
   }
   if (covered != data_bytes)
     refuse("bytes behind the last tensor", file,
-        cat("tensors end at ", covered, ", data at ", data_bytes));
+        sinter::str("tensors end at ", covered, ", data at ", data_bytes));
 }
 
 // An open file of known size.
@@ -192,13 +194,13 @@ struct InputFile {
     if (!error) file.open(path, std::ios::binary);
     if (!error && !file) error = {errno, std::generic_category()};
     SINTER_CHECK(!error, checkpoint,
-        cat("checkpoint: cannot read: ", name, "; ", error_text(error.value())));
+        sinter::str("checkpoint: cannot read: ", name, "; ", error_text(error.value())));
   }
   // What follows.
   void read(void* to, uint64_t n) {
     file.read(static_cast<char*>(to), std::streamsize(n));
     SINTER_CHECK(file, checkpoint,
-        cat("checkpoint: cannot read: ", name, "; it ends early, though it had ", size,
+        sinter::str("checkpoint: cannot read: ", name, "; it ends early, though it had ", size,
             " bytes when it was opened"));
   }
 
@@ -217,7 +219,7 @@ struct InputFile {
   // torch.save() writes a zip archive of pickles, and once wrote a bare one.
   const bool pickle = start.ends_with("a zip archive") || start.ends_with("a pickle");
   throw Error(Error::Kind::checkpoint,
-      cat("safetensors: not a safetensors file: ", file.name, "; ", facts, "; it ", start,
+      sinter::str("safetensors: not a safetensors file: ", file.name, "; ", facts, "; it ", start,
           pickle ? ", as torch.save() writes" : ""),
       pickle ? "in Python: safetensors.torch.save_file(net.state_dict(), \"net.safetensors\")"
              : "");
@@ -237,17 +239,18 @@ float from_half(uint16_t bits) {
 SafetensorsFile read_safetensors(const std::string& path) {
   InputFile file(path);
   if (file.size < 8)
-    refuse_start(file, cat("it has ", file.size, " bytes, the header length alone takes 8"));
+    refuse_start(
+        file, sinter::str("it has ", file.size, " bytes, the header length alone takes 8"));
   uint64_t length = 0;
   file.read(&length, 8);
   const uint64_t longest = std::min(kMaxHeader, file.size - 8);
   if (length > longest)
-    refuse_start(file, cat("header length is ", length, ", at most ", longest, " in a file of ",
-                           file.size, " bytes"));
+    refuse_start(file, sinter::str("header length is ", length, ", at most ", longest,
+                           " in a file of ", file.size, " bytes"));
   std::string json(length, '\0');
   file.read(json.data(), length);
   if (!json.starts_with('{'))
-    refuse_start(file, cat("the header of ", length, " bytes does not begin with {"));
+    refuse_start(file, sinter::str("the header of ", length, " bytes does not begin with {"));
   HeaderReader header(json, file.name);
   check_ranges(header.entries, file.size - 8 - length, file.name);
 
@@ -260,7 +263,7 @@ SafetensorsFile read_safetensors(const std::string& path) {
       std::vector<char> unread(bytes);
       file.read(unread.data(), bytes);
       crc = crc32(unread.data(), bytes, crc);
-      left_out.push_back(cat(escaped(e.name), " is ", e.dtype));
+      left_out.push_back(sinter::str(escaped(e.name), " is ", e.dtype));
       continue;
     }
     const Tensor t = Tensor::empty(e.shape(), e.type->loaded);
@@ -276,15 +279,17 @@ SafetensorsFile read_safetensors(const std::string& path) {
   }
   const auto note = [&out](const std::string& what, const std::vector<std::string>& of) {
     const size_t more = of.size() - 1;
-    if (!of.empty()) out.notes.push_back(cat(what, of[0], more ? cat(" and ", more, " more") : ""));
+    if (!of.empty())
+      out.notes.push_back(
+          sinter::str(what, of[0], more ? sinter::str(" and ", more, " more") : ""));
   };
   note("converted F16 to f32: ", halves);
   note("left out, as no weight has such a type: ", left_out);
   if (const auto found = header.metadata.find(kCrcKey); found != header.metadata.end()) {
     const std::string actual = fmt::format("{:08x}", crc);
     SINTER_CHECK(found->second == actual, checkpoint,
-        cat("checkpoint: damaged: ", file.name, "; crc32 of the data is ", actual, ", header says ",
-            escaped(found->second.substr(0, 40))));
+        sinter::str("checkpoint: damaged: ", file.name, "; crc32 of the data is ", actual,
+            ", header says ", escaped(found->second.substr(0, 40))));
     out.crc_checked = true;
   }
   out.metadata = std::move(header.metadata);
@@ -297,8 +302,8 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
   NamedTensors sorted;
   for (const auto& [name, tensor] : tensors) {
     SINTER_CHECK(!name.empty() && name.size() <= kMaxName && name != kMetadataKey, usage,
-        cat("checkpoint: a name that the format refuses: ", escaped(name), "; 1..", kMaxName,
-            " bytes"));
+        sinter::str("checkpoint: a name that the format refuses: ", escaped(name), "; 1..",
+            kMaxName, " bytes"));
     sorted.push_back({name, tensor.device() == kCpu ? contiguous(tensor) : tensor.to(kCpu)});
   }
   std::ranges::sort(sorted, [](const NamedTensor& a, const NamedTensor& b) {
@@ -313,8 +318,8 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors, Met
   header[kMetadataKey] = metadata;
   int64_t offset = 0;
   for (const auto& [name, t] : sorted) {
-    SINTER_CHECK(
-        !header.contains(name), usage, cat("checkpoint: two tensors are called ", escaped(name)));
+    SINTER_CHECK(!header.contains(name), usage,
+        sinter::str("checkpoint: two tensors are called ", escaped(name)));
     const auto begin = uint64_t(offset);
     header[name] = HeaderEntry{.dtype = std::string(type_name(t.dtype())),
         .dims = {t.shape().begin(), t.shape().end()},

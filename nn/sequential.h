@@ -29,8 +29,8 @@ class Sequential : public Module {
   Module& operator[](int64_t i) const {
     const auto n = int64_t(size());
     SINTER_CHECK(i >= -n && i < n, usage,
-        cat("Sequential: no such layer: ", i, " of ", n,
-            n > 0 ? cat("; allowed ", -n, "..", n - 1) : "; it has none"));
+        sinter::str("Sequential: no such layer: ", i, " of ", n,
+            n > 0 ? sinter::str("; allowed ", -n, "..", n - 1) : "; it has none"));
     return child(size_t(i < 0 ? i + n : i));
   }
 

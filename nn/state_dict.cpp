@@ -19,7 +19,7 @@ bool fits(const Tensor& to, const Tensor& from) {
   return to.shape() == from.shape() &&
          (to.dtype() == from.dtype() || (is_float(to.dtype()) && is_float(from.dtype())));
 }
-std::string brief(const Tensor& t) { return cat(name_of(t.dtype()), t.shape().str()); }
+std::string brief(const Tensor& t) { return sinter::str(name_of(t.dtype()), t.shape().str()); }
 
 // `from` against `to`.
 struct Match {
@@ -36,7 +36,7 @@ Match match(const NamedTensors& to, const NamedTensors& from, std::string_view p
     const std::string_view here = std::string_view(name).substr(prefix.size());
     found.emplace(here, &tensor);
     if (!find(to, here))
-      out.unexpected.push_back(cat("unexpected ", escaped(name), " ", brief(tensor)));
+      out.unexpected.push_back(sinter::str("unexpected ", escaped(name), " ", brief(tensor)));
   }
   for (const auto& [name, tensor] : to) {
     const auto it = found.find(name);
@@ -45,13 +45,13 @@ Match match(const NamedTensors& to, const NamedTensors& from, std::string_view p
         return found.contains(other.name) && other.tensor.is_same(tensor);
       };
       if (std::ranges::none_of(to, is_here))
-        out.missing.push_back(cat("missing ", name, " ", brief(tensor)));
+        out.missing.push_back(sinter::str("missing ", name, " ", brief(tensor)));
       continue;
     }
     out.pairs.emplace_back(tensor, *it->second);
     if (!fits(tensor, *it->second)) {
       out.shape.push_back(
-          cat("shape ", name, ": file ", brief(*it->second), ", model ", brief(tensor)));
+          sinter::str("shape ", name, ": file ", brief(*it->second), ", model ", brief(tensor)));
     }
   }
   return out;
@@ -81,7 +81,7 @@ std::string lines(const std::vector<std::string>& of_a_kind) {
   for (size_t i = 0; i < std::min(of_a_kind.size(), kLinesOfAKind); ++i)
     out += "\n    " + of_a_kind[i];
   if (of_a_kind.size() > kLinesOfAKind)
-    out += cat("\n    and ", of_a_kind.size() - kLinesOfAKind, " more ",
+    out += sinter::str("\n    and ", of_a_kind.size() - kLinesOfAKind, " more ",
         of_a_kind[0].substr(0, of_a_kind[0].find(' ')));
   return out;
 }
@@ -95,19 +95,19 @@ std::string load_state_dict(
                      std::ranges::all_of(from, has_prefix) && std::ranges::none_of(to, has_prefix);
   const Match found = match(to, from, drops ? kPrefix : "");
   SINTER_CHECK(found.fits(), checkpoint,
-      cat("checkpoint: keys do not match: ", escaped(options.source), " is ", architecture(from),
-          ", asked for ", architecture(to), "; ", found.missing.size(), " missing, ",
-          found.unexpected.size(), " unexpected, ", found.shape.size(), " of another shape",
-          lines(found.missing), lines(found.unexpected), lines(found.shape)),
+      sinter::str("checkpoint: keys do not match: ", escaped(options.source), " is ",
+          architecture(from), ", asked for ", architecture(to), "; ", found.missing.size(),
+          " missing, ", found.unexpected.size(), " unexpected, ", found.shape.size(),
+          " of another shape", lines(found.missing), lines(found.unexpected), lines(found.shape)),
       options.hint);
   std::set<std::string> converted;
   for (const auto& [tensor, source] : found.pairs) {
     if (source.dtype() != tensor.dtype())
       converted.insert(
-          cat("; converted ", name_of(source.dtype()), " to ", name_of(tensor.dtype())));
+          sinter::str("; converted ", name_of(source.dtype()), " to ", name_of(tensor.dtype())));
     copy_values(tensor, source, "load_state_dict");
   }
-  return (drops ? cat("dropped the prefix ", kPrefix) : "same keys") + join(converted, "");
+  return (drops ? sinter::str("dropped the prefix ", kPrefix) : "same keys") + join(converted, "");
 }
 
 std::string architecture(const NamedTensors& state_dict) {
@@ -124,7 +124,7 @@ std::string architecture(const NamedTensors& state_dict) {
     if (name.ends_with("down_proj.weight")) down = &tensor;
   }
   if (gate && down && weights.size() == 3)
-    return cat("geglu ", gate->size(1), "-", gate->size(0), "-", down->size(0));
+    return sinter::str("geglu ", gate->size(1), "-", gate->size(0), "-", down->size(0));
   std::string sizes;
   const Tensor* before = nullptr;
   for (const auto& [_, weight] : weights) {
@@ -132,11 +132,13 @@ std::string architecture(const NamedTensors& state_dict) {
       sizes.clear();
       break;
     }
-    sizes += before ? cat("-", weight->size(0)) : cat(weight->size(1), "-", weight->size(0));
+    sizes += before ? sinter::str("-", weight->size(0))
+                    : sinter::str(weight->size(1), "-", weight->size(0));
     before = weight;
   }
-  if (sizes.empty()) return cat(state_dict.size(), state_dict.size() == 1 ? " tensor" : " tensors");
-  return cat(weights.size() == 1 ? "linear " : "mlp ", sizes);
+  if (sizes.empty())
+    return sinter::str(state_dict.size(), state_dict.size() == 1 ? " tensor" : " tensors");
+  return sinter::str(weights.size() == 1 ? "linear " : "mlp ", sizes);
 }
 
 }  // namespace sinter::nn

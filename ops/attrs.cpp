@@ -11,7 +11,7 @@ std::string Attrs::str() const {
   std::string out;
   for (size_t i = 0; i < own.size(); ++i) {
     const std::string text = own[i].text();
-    if (text != usual[i].text()) out += cat(out.empty() ? "" : " ", own[i].name, "=", text);
+    if (text != usual[i].text()) out += sinter::str(out.empty() ? "" : " ", own[i].name, "=", text);
   }
   return out;
 }
@@ -36,7 +36,7 @@ std::string print_value(double value) {
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr};
 }
 std::string print_value(bool value) { return value ? "1" : "0"; }
-std::string print_value(const Dims& value) { return cat("[", join(value, ","), "]"); }
+std::string print_value(const Dims& value) { return str("[", join(value, ","), "]"); }
 
 bool parse_value(std::string_view text, int64_t& value) { return parse_all(text, value); }
 bool parse_value(std::string_view text, double& value) { return parse_all(text, value); }

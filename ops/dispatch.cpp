@@ -20,15 +20,15 @@ profiler::StaticName shapes_of(Operands in) {
 bool check_inputs(const OpDef& op, Operands in) {
   const char* name = op.name.c_str();
   SINTER_CHECK(int(in.size()) >= op.min_inputs && int(in.size()) <= op.most_inputs(), shape,
-      cat(name, ": ", in.size(), " inputs given; it takes ", op.min_inputs, "..",
+      str(name, ": ", in.size(), " inputs given; it takes ", op.min_inputs, "..",
           op.most_inputs()));
   const Tensor* first = nullptr;
   bool meta = false;
   for (size_t i = 0; i < in.size(); ++i) {
     if (!in[i].defined()) {
       SINTER_CHECK(int(i) >= op.min_inputs || op.in_place(), shape,
-          cat(name, ": input ", i, " is undefined; ",
-              op.min_inputs == 1 ? "it" : cat("each of its inputs 0..", op.min_inputs - 1),
+          str(name, ": input ", i, " is undefined; ",
+              op.min_inputs == 1 ? "it" : str("each of its inputs 0..", op.min_inputs - 1),
               " must be a tensor"));
       continue;  // whether others may be absent is the shape rule's to say
     }
@@ -36,10 +36,10 @@ bool check_inputs(const OpDef& op, Operands in) {
     if (!first) first = &in[i];
     meta |= !storage.has_bytes();
     SINTER_CHECK(storage.device() == first->device(), device,
-        cat(name, ": operands on two devices: ", first->describe(), " and ", in[i].describe(),
+        str(name, ": operands on two devices: ", first->describe(), " and ", in[i].describe(),
             " (input ", i, ")"));
   }
-  SINTER_CHECK(first, shape, cat(name, ": every input is undefined"));
+  SINTER_CHECK(first, shape, str(name, ": every input is undefined"));
   return meta;
 }
 
@@ -58,7 +58,7 @@ void launch_in(profiler::Scope& scope, const Call& call) {
   const Device device = device_of(call.in);
   const Kernel kernel = call.op.kernel(device.type);
   SINTER_CHECK(kernel, not_built,
-      cat(call.op.label_of(call.attrs), ": not in this build: no kernel for ", device.str()));
+      str(call.op.label_of(call.attrs), ": not in this build: no kernel for ", device.str()));
   const profiler::KernelSpan span(device == kCpu);
   kernel(call);
 }
@@ -87,7 +87,7 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     } else {
       out = op.results(in, attrs);
       SINTER_CHECK(op.cost && (op.in_place() || !out.empty()), usage,
-          cat(op.text(), ": its OpDef lacks .cost, or what it gives: .infer or .signature"));
+          str(op.text(), ": its OpDef lacks .cost, or what it gives: .infer or .signature"));
       for (Tensor& t : out) t.allocate(meta);
     }
     if (op.in_place()) {
@@ -98,7 +98,7 @@ Tensors apply(const OpDef& op, Tensors in, const Attrs& attrs, Role role) {
     for (size_t i = 0; op.in_place() && i < in.size(); ++i) {
       if (!op.writes_input(i, in.size()) || !in[i].defined()) continue;
       SINTER_CHECK(!meta || !context.launches || in[i].is_meta(), state,
-          cat(op.text(), ": ", in[i].describe(), " (input ", i,
+          str(op.text(), ": ", in[i].describe(), " (input ", i,
               ") would be changed by a meta tensor, which has no elements"),
           "a captured step runs its function on meta tensors at calls 2, 10, 100, ..: what lasts "
           "from call to call is to be made before the step, or at its first call");

@@ -10,7 +10,7 @@ namespace {
 
 void left_out(const Call& call) {
   throw Error(Error::Kind::not_built,
-      cat(call.op.label_of(call.attrs), ": simt: the emulator's kernels are not in this build"),
+      str(call.op.label_of(call.attrs), ": simt: the emulator's kernels are not in this build"),
       "cmake -DSINTER_EMULATOR=ON build/release && ninja -C build/release");
 }
 

@@ -10,47 +10,47 @@ namespace sinter {
 std::string Formula::place() const {
   std::string_view path = file;
   if (const size_t ours = path.rfind("/ops/"); ours != path.npos) path.remove_prefix(ours + 1);
-  return cat(path, ":", line);
+  return str(path, ":", line);
 }
 
 static std::string both(
     std::string_view name_a, const Tensor& a, std::string_view name_b, const Tensor& b) {
-  return cat(name_a, " is ", a.describe(), ", ", name_b, " is ", b.describe());
+  return str(name_a, " is ", a.describe(), ", ", name_b, " is ", b.describe());
 }
 
 void check_defined(const char* op, std::string_view name, const Tensor& t) {
-  SINTER_CHECK(t.defined(), shape, cat(op, ": ", name, " is undefined; a tensor is wanted"));
+  SINTER_CHECK(t.defined(), shape, str(op, ": ", name, " is undefined; a tensor is wanted"));
 }
 
 void check_same_dtype(const char* op, std::string_view name_a, const Tensor& a,
     std::string_view name_b, const Tensor& b) {
   SINTER_CHECK(a.dtype() == b.dtype(), dtype,
-      cat(op, ": element types differ: ", both(name_a, a, name_b, b), "; ", name_a, " is ",
+      str(op, ": element types differ: ", both(name_a, a, name_b, b), "; ", name_a, " is ",
           name_of(a.dtype()), ", ", name_b, " is ", name_of(b.dtype())),
-      cat("cast(", name_b, ", DType::", name_of(a.dtype()), ")"));
+      str("cast(", name_b, ", DType::", name_of(a.dtype()), ")"));
 }
 
 void check_same_shape(const char* op, std::string_view name_a, const Tensor& a,
     std::string_view name_b, const Tensor& b) {
   SINTER_CHECK(a.shape() == b.shape(), shape,
-      cat(op, ": shapes differ: ", both(name_a, a, name_b, b), "; they must be equal"));
+      str(op, ": shapes differ: ", both(name_a, a, name_b, b), "; they must be equal"));
 }
 
 void check_rank(const char* op, std::string_view name, const Tensor& t, int rank) {
   SINTER_CHECK(t.defined() && t.rank() == rank, shape,
-      cat(op, ": wrong rank: ", name, " is ", t.describe(), "; ", name, " must have ", rank,
+      str(op, ": wrong rank: ", name, " is ", t.describe(), "; ", name, " must have ", rank,
           " dims, it has ", t.defined() ? t.rank() : 0));
 }
 
 void check_dtype(const char* op, std::string_view name, const Tensor& t, DType wanted) {
   SINTER_CHECK(t.defined() && t.dtype() == wanted, dtype,
-      cat(op, ": wrong element type: ", name, " is ", t.describe(), "; it must be ",
+      str(op, ": wrong element type: ", name, " is ", t.describe(), "; it must be ",
           name_of(wanted)));
 }
 
 void check_floating(const char* op, std::string_view name, const Tensor& t) {
   SINTER_CHECK(t.defined() && is_float(t.dtype()), dtype,
-      cat(op, ": a floating type is wanted: ", name, " is ", t.describe(),
+      str(op, ": a floating type is wanted: ", name, " is ", t.describe(),
           "; allowed f32, f64, bf16"));
 }
 
@@ -59,7 +59,7 @@ void check_range(const char* op, const char* what, const char* place, const Tens
   const auto check = [&](const auto* values) {
     for (int64_t i = 0; i < t.numel(); ++i) {
       SINTER_CHECK(values[i] >= 0 && values[i] < n, data,
-          cat(op, ": ", what, " out of range: ", values[i], " ", place, " ", i, " of ",
+          str(op, ": ", what, " out of range: ", values[i], " ", place, " ", i, " of ",
               t.describe(), "; ", n, " ", things, " are 0..", n - 1));
     }
   };
@@ -93,7 +93,7 @@ std::string not_finite(const Tensor& t) {
   const char* const what = at == values.end() ? "inf" : "nan";
   if (at == values.end()) at = std::ranges::find_if(values, [](double v) { return std::isinf(v); });
   if (at == values.end()) return "";
-  return cat(what, " at ", index_of(at - values.begin(), t.shape()).str());
+  return str(what, " at ", index_of(at - values.begin(), t.shape()).str());
 }
 
 std::string finiteness(const OpDef& op, Operands in) {
@@ -102,7 +102,7 @@ std::string finiteness(const OpDef& op, Operands in) {
     const std::string found = not_finite(in[i]);
     if (found.empty()) continue;
     const std::string name = in[i].has_autograd() ? in[i].autograd().name : "";
-    return cat("operand ", i, name.empty() ? "" : cat(", ", name, ","), " has ", found);
+    return str("operand ", i, name.empty() ? "" : str(", ", name, ","), " has ", found);
   }
   return "all are finite";
 }
@@ -132,9 +132,9 @@ int64_t bytes_unless_broadcast(const Tensor& t) {
 }
 
 void check_writable(const char* op, std::string_view name, const Tensor& t) {
-  SINTER_CHECK(t.defined(), shape, cat(op, ": ", name, " is undefined; it is changed in place"));
+  SINTER_CHECK(t.defined(), shape, str(op, ": ", name, " is undefined; it is changed in place"));
   SINTER_CHECK(t.is_contiguous(), shape,
-      cat(op, ": a dense tensor is wanted: ", name, " is ", t.describe(), " with strides ",
+      str(op, ": a dense tensor is wanted: ", name, " is ", t.describe(), " with strides ",
           t.strides().str(), "; it is changed in place"));
 }
 

@@ -76,12 +76,12 @@ class Signature::Match {
   // "x", or of a list "tensors[2]".
   std::string name(size_t i) const {
     const size_t at = i + 1 - size_t(signature_.operands_);
-    return part(i).repeated ? cat(part(i).name, "[", at, "]") : std::string(part(i).name);
+    return part(i).repeated ? str(part(i).name, "[", at, "]") : std::string(part(i).name);
   }
 
   // "x is f32[2, 3] cpu, ": the first operand, in a message about operand i.
   std::string beside(size_t i) const {
-    return i > 0 && in_[0].defined() ? cat(name(0), " is ", in_[0].describe(), ", ") : "";
+    return i > 0 && in_[0].defined() ? str(name(0), " is ", in_[0].describe(), ", ") : "";
   }
 
   void check_presence(size_t i) const {
@@ -90,7 +90,7 @@ class Signature::Match {
     if (t.defined() ? !in_place || t.is_contiguous() : part(i).optional) [[likely]]
       return;
     SINTER_CHECK(t.defined(), shape,
-        cat(op_, ": ", beside(i), name(i), " is undefined; ",
+        str(op_, ": ", beside(i), name(i), " is undefined; ",
             in_place ? "it is changed in place" : "a tensor is wanted"));
     check_writable(op_, name(i), t);
   }
@@ -107,7 +107,7 @@ class Signature::Match {
     if (part(i).types & kSame) check_same_dtype(op_, name(like_), in_[like_], name(i), t);
     const std::string wanted = names_of(allowed(part(i)));
     throw Error(Error::Kind::dtype,
-        cat(op_, ": wrong element type: ", beside(i), name(i), " is ", t.describe(),
+        str(op_, ": wrong element type: ", beside(i), name(i), " is ", t.describe(),
             "; it must be ", wanted),
         hint_for(i, wanted));
   }
@@ -115,19 +115,19 @@ class Signature::Match {
     if (p.type_attr.empty()) return;
     const DType type = type_of(p);
     SINTER_CHECK(allowed(p) & bit_of(type), dtype,
-        cat(op_, ": output type does not fit: ", name(like_), " is ", in_[like_].describe(), "; ",
+        str(op_, ": output type does not fit: ", name(like_), " is ", in_[like_].describe(), "; ",
             p.type_attr, " is ", name_of(type), ", allowed ", names_of(allowed(p))));
   }
   std::string hint_for(size_t i, std::string_view wanted) const {
     if (part(i).in_place)
       return in_[i].dtype() == DType::bf16 ? "bf16 training updates an f32 master weight" : "";
     const size_t end = wanted.find(' ');  // of the first of several
-    return end == wanted.npos ? "" : cat("cast(", name(i), ", DType::", wanted.substr(0, end), ")");
+    return end == wanted.npos ? "" : str("cast(", name(i), ", DType::", wanted.substr(0, end), ")");
   }
   static std::string names_of(uint32_t types) {
     std::string out;
     for (int t = 0; t < kDTypes; ++t) {
-      if (types & bit_of(DType(t))) out += cat(out.empty() ? "" : " or ", name_of(DType(t)));
+      if (types & bit_of(DType(t))) out += str(out.empty() ? "" : " or ", name_of(DType(t)));
     }
     return out;
   }
@@ -156,7 +156,7 @@ class Signature::Match {
         size = *at++;
       }
       SINTER_CHECK(size > 0 || !p.dims[size_t(d)].ends_with('+'), shape,
-          cat(op_, ": no ", words_of(p.dims[size_t(d)]), ": ", p.name, " is ", in_[i].describe(),
+          str(op_, ": no ", words_of(p.dims[size_t(d)]), ": ", p.name, " is ", in_[i].describe(),
               "; ", p.dims[size_t(d)][0], " of ", p.text(), " must be at least 1"));
       if (known.value < 0) known = {size, int(i)};
       if (known.value != size) refuse(i, d, size);
@@ -181,28 +181,28 @@ class Signature::Match {
       const auto [size, by] = size_at(p, d);
       if (other < 0 && by != int(i)) other = by;
       const bool known = one != "_" && d != p.rest && size >= 0;
-      wanted += cat(d ? ", " : "", known ? std::to_string(size) : std::string(one));
+      wanted += str(d ? ", " : "", known ? std::to_string(size) : std::string(one));
     }
-    const std::string what = dim.empty() ? "wrong rank" : cat(words_of(dim), " differ");
-    const std::string from = cat(op_, ": ", what, ": ");
+    const std::string what = dim.empty() ? "wrong rank" : str(words_of(dim), " differ");
+    const std::string from = str(op_, ": ", what, ": ");
     const int least = p.rank - (p.rest >= 0);
     if (other < 0) {
       throw Error(Error::Kind::shape,
-          cat(from, beside(i), p.name, " is ", t.describe(), "; ", p.text(), " must ",
-              dim.empty() ? cat("have ", p.rest < 0 ? "" : "at least ", least,
+          str(from, beside(i), p.name, " is ", t.describe(), "; ", p.text(), " must ",
+              dim.empty() ? str("have ", p.rest < 0 ? "" : "at least ", least,
                                 least == 1 ? " dim" : " dims", ", it has ", t.rank())
-                          : cat("be [", wanted, "]")));
+                          : str("be [", wanted, "]")));
     }
     const Part& q = part(size_t(other));
     const Tensor& u = in_[size_t(other)];
     const bool letter = !dim.empty() && dim[0] >= 'A' && dim[0] <= 'Z';
     throw Error(Error::Kind::shape,
-        cat(from, q.name, " is ", u.describe(), ", ", p.name, " is ", t.describe(), "; ",
-            letter ? cat(dim.substr(0, 1), " of ", q.text(), " is ", size_at(p, at).value, ", of ",
+        str(from, q.name, " is ", u.describe(), ", ", p.name, " is ", t.describe(), "; ",
+            letter ? str(dim.substr(0, 1), " of ", q.text(), " is ", size_at(p, at).value, ", of ",
                          p.text(), " it is ", found)
-                   : cat(p.text(), " must be [", wanted, "] beside ", q.text())),
+                   : str(p.text(), " must be [", wanted, "] beside ", q.text())),
         letter && q.rest == 0 && u.rank() > 2 && u.numel() == u.size(0) * found
-            ? cat("flatten(", q.name, ") gives ", name_of(u.dtype()), "[", u.size(0), ", ", found,
+            ? str("flatten(", q.name, ") gives ", name_of(u.dtype()), "[", u.size(0), ", ", found,
                   "]")
             : "");
   }

@@ -48,7 +48,7 @@ class Signature {
   struct Part {  // an operand or a result
     constexpr Part() = default;
     constexpr explicit Part(std::string_view& text);  // takes it off
-    std::string text() const { return cat(name, "[", sizes, "]"); }
+    std::string text() const { return str(name, "[", sizes, "]"); }
     // What every call reads comes first: all of it in one cache line.
     uint32_t types = 0;                    // bit t: DType t, then kSame and kWide
     int8_t rank = 0, rest = -1;            // rest: which of the dims is ".."

@@ -18,37 +18,37 @@ namespace {
 // Why no factor can be given across the two, or "".
 std::string unequal(const Profile& a, const Profile& b, bool same_work) {
   for (const auto& [p, name] : {std::pair(&a, "A"), {&b, "B"}}) {
-    if (!p->incomplete.empty()) return cat(name, " is INCOMPLETE: ", p->incomplete[0]);
+    if (!p->incomplete.empty()) return str(name, " is INCOMPLETE: ", p->incomplete[0]);
     if (p->verdict.evidence.starts_with("machine busy"))
-      return cat(name, ": ", p->verdict.evidence);
+      return str(name, ": ", p->verdict.evidence);
     if (p->device.type == Device::Type::simt)
-      return cat(name, " ran on the emulator, whose times mean nothing");
+      return str(name, " ran on the emulator, whose times mean nothing");
   }
   if (a.device == b.device && same_work) return "";
   if (a.device == b.device && (a.workload.empty() || b.workload.empty())) {
     const char* who = !a.workload.empty() ? "B does" : !b.workload.empty() ? "A does" : "they do";
-    return cat(who, " not say what was run, so it may not be the same");
+    return str(who, " not say what was run, so it may not be the same");
   }
   const auto facts_of = [](const Profile& p) {
-    return std::array{cat("device ", p.device.str()), cat("workload ", p.workload),
-        cat("batch ", p.batch), cat("dtype ", p.dtype), cat("seed ", p.seed),
-        cat("threads ", p.threads)};
+    return std::array{str("device ", p.device.str()), str("workload ", p.workload),
+        str("batch ", p.batch), str("dtype ", p.dtype), str("seed ", p.seed),
+        str("threads ", p.threads)};
   };
   const auto of_a = facts_of(a), of_b = facts_of(b);
   const auto [x, y] = std::ranges::mismatch(of_a, of_b);
-  return x == of_a.end() ? "" : cat(*x, " and ", y->substr(y->find(' ') + 1));
+  return x == of_a.end() ? "" : str(*x, " and ", y->substr(y->find(' ') + 1));
 }
 
 // What is known of the run: a trace of PyTorch tells neither workload nor batch.
 std::string run_line(const char* name, const Profile& p) {
-  std::vector<std::string> facts{cat(name, "  ", p.title), p.workload,
-      p.batch > 0 ? cat("batch ", p.batch) : "", p.dtype,
+  std::vector<std::string> facts{str(name, "  ", p.title), p.workload,
+      p.batch > 0 ? str("batch ", p.batch) : "", p.dtype,
       p.device.str() + (p.threads > 0 ? ", " + count_of(p.threads, "thread") : ""),
       p.seed.empty() ? "" : "seed " + p.seed, p.mode == "fused" ? "rules " + p.rules : "",
       count_of(int64_t(p.steps.size()), "step")};
   std::erase(facts, "");
   std::string out = escaped(join(facts, "   ")) + "\n";
-  for (const std::string& note : p.notes) out += cat(name, ": ", escaped(note), "\n");
+  for (const std::string& note : p.notes) out += str(name, ": ", escaped(note), "\n");
   return out;
 }
 
@@ -110,7 +110,7 @@ std::string names_of(const Profile& p, const std::vector<int>& rows, bool by_sha
   if (names.size() > kShown + 1) {
     const size_t more = names.size() - kShown;
     names.resize(kShown);
-    names.push_back(cat(more, " more"));
+    names.push_back(str(more, " more"));
   }
   return join(names, " + ");
 }
@@ -145,12 +145,12 @@ std::string rest_line(const char* name, const Profile& p, const std::vector<int>
   for (const auto& [of, time] : us) times.emplace_back(time, of);
   std::ranges::stable_sort(times, std::ranges::greater{}, &std::pair<double, std::string>::first);
   std::vector<std::string> shown;
-  for (const auto& [time, of] : times) shown.push_back(cat(escaped(of), " ", time_text(time)));
+  for (const auto& [time, of] : times) shown.push_back(str(escaped(of), " ", time_text(time)));
   if (shown.size() > kShown) {
     shown.resize(kShown);
-    shown.push_back(cat(times.size() - kShown, " more"));
+    shown.push_back(str(times.size() - kShown, " more"));
   }
-  return shown.empty() ? "" : cat("only ", name, ": ", join(shown), "\n");
+  return shown.empty() ? "" : str("only ", name, ": ", join(shown), "\n");
 }
 
 ComparisonTable table_of(const Profile& a, const Profile& b, const std::vector<JoinedRows>& joined,
@@ -193,7 +193,7 @@ std::string diff(const Profile& a, const Profile& b, const DiffOptions& options)
                             after = clean ? b.clean_us : grouped(b, b.step_ns(), rounds);
   std::string out = run_line("A", a) + run_line("B", b);
   out += fmt::format("{} step {} us, {}\n", clean ? "clean" : "profiled",
-      cat(time_text(median(before)), " -> ", time_text(median(after))),
+      str(time_text(median(before)), " -> ", time_text(median(after))),
       reason.empty() ? factor(before, after) : "no factor: " + escaped(reason));
 
   std::vector<JoinedRows> joined = join_rows(a, b, options.by_shape);

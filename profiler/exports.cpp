@@ -69,10 +69,10 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
   std::vector<std::string> out;
   for (const std::string_view word : parts_of(text, ",")) {
     SINTER_CHECK(!word.empty(), usage,
-        cat(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
+        str(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
     check_known(what + ": unknown format", word, kFormats);
     SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage,
-        cat(what, " names ", word, " twice: ", escaped(text)));
+        str(what, " names ", word, " twice: ", escaped(text)));
     out.emplace_back(word);
   }
   return out;
@@ -83,7 +83,7 @@ std::string to_json(const Profile& profile) { return json_text(profile, 1) + "\n
 Profile read_profile(const std::string& text, const std::string& file) {
   const auto refuse = [&](const std::string& why) {
     throw Error(Error::Kind::data,
-        cat("profile: not a profile: ", escaped(file), "; ", escaped(why)),
+        str("profile: not a profile: ", escaped(file), "; ", escaped(why)),
         "a profile is the .json file that a profiled run wrote");
   };
   double sum = 0;  // of all numbers: where it fits an int64_t, so does the sum of some
@@ -95,7 +95,7 @@ Profile read_profile(const std::string& text, const std::string& file) {
   const Json json = Json::parse(text, add, false), schema = Json(Profile{})["schema"];
   if (!json.is_object() || !json.contains("schema")) refuse("no JSON object with a schema");
   if (json["schema"] != schema)
-    refuse(cat("its schema is ", json_text(json["schema"]), ", wanted ", json_text(schema)));
+    refuse(str("its schema is ", json_text(json["schema"]), ", wanted ", json_text(schema)));
   Profile profile;
   try {
     read_json(json, profile, "profile");
@@ -104,10 +104,10 @@ Profile read_profile(const std::string& text, const std::string& file) {
   }
   if (profile.steps.empty()) refuse("it has no steps");
   constexpr double kMost = 9e18;
-  if (!(sum <= kMost)) refuse(cat("its numbers add up to ", sum, ", wanted ", kMost, " at most"));
+  if (!(sum <= kMost)) refuse(str("its numbers add up to ", sum, ", wanted ", kMost, " at most"));
   for (Row& row : profile.rows) {
     if (!row.samples.empty() && row.samples.size() != profile.steps.size())
-      refuse(cat("row ", row.name, " has ", row.samples.size(), " samples of ",
+      refuse(str("row ", row.name, " has ", row.samples.size(), " samples of ",
           profile.steps.size(), " steps"));
     row.typical_ns = typical(row.samples);
   }
@@ -166,16 +166,16 @@ void check_writable(
   std::error_code error;
   const fs::path folder = fs::absolute(file, error).parent_path();
   SINTER_CHECK(fs::is_directory(folder, error), usage,
-      cat(what, ": no such folder: ", escaped(folder.string()), "; wanted for ", escaped(file)));
+      str(what, ": no such folder: ", escaped(folder.string()), "; wanted for ", escaped(file)));
   SINTER_CHECK(access(folder.c_str(), W_OK) == 0, checkpoint,
-      cat("checkpoint: cannot write: ", escaped(file), "; the folder is ", escaped(folder.string()),
+      str("checkpoint: cannot write: ", escaped(file), "; the folder is ", escaped(folder.string()),
           ", ", error_text(errno)));
   SINTER_CHECK(
-      !fs::is_directory(file, error), usage, cat(what, ": a folder is there: ", escaped(file)));
+      !fs::is_directory(file, error), usage, str(what, ": a folder is there: ", escaped(file)));
   SINTER_CHECK(!fs::is_other(file, error), usage,
-      cat(what, ": a device or a pipe is there: ", escaped(file), "; a plain file is wanted"));
+      str(what, ": a device or a pipe is there: ", escaped(file), "; a plain file is wanted"));
   SINTER_CHECK(force || !fs::exists(file, error), usage,
-      cat(what, ": a file is there: ", escaped(file)), hint);
+      str(what, ": a file is there: ", escaped(file)), hint);
 }
 
 void Exports::check(bool force) const {

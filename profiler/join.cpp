@@ -257,11 +257,11 @@ void ComparisonTable::add(ComparedRow row) {
 std::string ComparisonTable::text(size_t width) const {
   const Unit time = unit_of_us(total.eager_us.empty() ? 0 : total.eager_time()),
              size = unit_of_bytes(double(total.eager_bytes));
-  const std::string moved = cat(size.name, " moved");
+  const std::string moved = str(size.name, " moved");
   Grid grid({"<" + names, launches, time.name + times.substr(2), moved, "<" + ratio});
   const auto add_line = [&](const ComparedRow& row, const std::string& name,
                             const std::string& factor) {
-    const auto count = [](int64_t n) { return n < 0 ? "-" : cat(n); };
+    const auto count = [](int64_t n) { return n < 0 ? "-" : str(n); };
     const auto us = [&](const std::vector<double>& all) {
       return all.empty() ? "-" : time_text(four_digits(median(all)) / time.size);
     };

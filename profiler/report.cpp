@@ -36,7 +36,7 @@ class Evaluation {
     for (size_t i = 0; i < report_.steps.size(); ++i) {
       const StepSample& step = report_.steps[i];
       if (roots_ns_[i] > step.ns())
-        violated(cat(
+        violated(str(
             "scopes fill ", roots_ns_[i], " ns of the ", step.ns(), " ns of step ", step.number));
       // A graph says by itself how many nodes it has; where it was timed, each must be there.
       const int64_t replays = replays_[i];
@@ -120,7 +120,7 @@ class Evaluation {
     for (size_t i = 0; i < trace.records.size(); ++i) {
       const Record& r = trace.records[i];
       if (is_open(r))
-        report_.incomplete.push_back(cat(
+        report_.incomplete.push_back(str(
             "a scope was still open at the end: ", escaped(r.name), ", begun in step ", r.step));
       const int64_t step = report_.step_index(r.step);
       if (step < 0 || is_open(r)) continue;
@@ -129,7 +129,7 @@ class Evaluation {
         continue;
       }
       if (self[i] < 0 || self[i] < kernel[i] || r.t1 < r.t0)
-        violated(cat(escaped(r.name), " has self time ", self[i], " ns in step ", r.step));
+        violated(str(escaped(r.name), " has self time ", self[i], " ns in step ", r.step));
       const bool is_root = r.parent < 0 || !report_.counts(trace, trace.records[r.parent]);
       if (trace.steps_here && is_root) roots_ns_[step] += r.t1 - r.t0;
     }
@@ -141,17 +141,17 @@ class Evaluation {
 
   void tell() {
     std::vector<std::string>&incomplete = report_.incomplete, &notes = report_.notes;
-    if (untimed_ > 0) incomplete.push_back(cat(untimed_, " launches were not timed"));
+    if (untimed_ > 0) incomplete.push_back(str(untimed_, " launches were not timed"));
     if (report_.invalid > 0)
-      incomplete.push_back(cat(report_.invalid, " device times are zero or negative"));
+      incomplete.push_back(str(report_.invalid, " device times are zero or negative"));
     if (early_ > 0)
       notes.push_back(
-          cat(early_, " launches began on the device before the host asked for them, by the axis"));
+          str(early_, " launches began on the device before the host asked for them, by the axis"));
     for (const auto& [name, times] : crossing_)
-      notes.push_back(cat("open across step(), so left out: ", name, ", ", times, " times"));
+      notes.push_back(str("open across step(), so left out: ", name, ", ", times, " times"));
     if (violations_ > 0)
       incomplete.push_back(
-          cat("times do not add up, ", violations_, " times; the first: ", first_violation_));
+          str("times do not add up, ", violations_, " times; the first: ", first_violation_));
   }
 
   Report& report_;

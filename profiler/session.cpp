@@ -34,7 +34,7 @@ void forget_session() {
 Session::Session(Options options) : options_(std::move(options)) {
   const Schedule& s = options_.schedule;
   SINTER_CHECK(s.wait >= 0 && s.warmup >= 0 && s.active >= 1 && s.repeat >= 0, usage,
-      cat("profiler: the schedule records nothing: wait ", s.wait, ", warmup ", s.warmup,
+      str("profiler: the schedule records nothing: wait ", s.wait, ", warmup ", s.warmup,
           ", active ", s.active, ", repeat ", s.repeat,
           "; active must be at least 1, the others at least 0"));
   static const int at_fork = pthread_atfork(nullptr, nullptr, forget_session);
@@ -250,7 +250,7 @@ Report Session::finish() {
   if (report_.steps.empty()) {
     close();
     throw Error(Error::Kind::state,
-        cat("profiler: no step was recorded: wait ", s.wait, ", warmup ", s.warmup, ", active ",
+        str("profiler: no step was recorded: wait ", s.wait, ", warmup ", s.warmup, ", active ",
             s.active, " needs ", first, " steps for a first sample and ", first + s.active - 1,
             " for all; step() was called ", seen_, " times"),
         "call step() at the end of every step, or shorten the schedule");
@@ -264,12 +264,12 @@ Report Session::finish() {
   close();
   if (report_.dropped > 0)
     report_.incomplete.push_back(
-        cat(report_.dropped, " records dropped by CUPTI, whose buffers were full"));
+        str(report_.dropped, " records dropped by CUPTI, whose buffers were full"));
   if (options_.resident_bytes > 0)
     report_.working_set =
         options_.resident_bytes + std::max<int64_t>(report_.memory_peak().bytes - live_before_, 0);
   if (dropped > 0) {
-    report_.incomplete.push_back(cat(dropped, " records dropped (a buffer holds ",
+    report_.incomplete.push_back(str(dropped, " records dropped (a buffer holds ",
         options_.records_per_thread, " per thread, for one turn of the schedule)"));
   }
   report_.dropped += dropped;

@@ -63,11 +63,11 @@ double median_of(
 
 void check_pairs(std::span<const double> before, std::span<const double> after) {
   SINTER_CHECK(before.size() == after.size() && !before.empty(), usage,
-      cat("paired_ratio: rounds must come in pairs: ", before.size(), " before, ", after.size(),
+      str("paired_ratio: rounds must come in pairs: ", before.size(), " before, ", after.size(),
           " after"));
   for (size_t i = 0; i < before.size(); ++i) {
     SINTER_CHECK(before[i] > 0 && after[i] > 0, usage,
-        cat("paired_ratio: times must be positive: round ", i, " took ", before[i], " and ",
+        str("paired_ratio: times must be positive: round ", i, " took ", before[i], " and ",
             after[i]));
   }
 }
@@ -197,7 +197,7 @@ std::string factor_text(const Estimate& ratio, size_t pairs) {
       fmt::format("[{0:.{2}f},{1:.{2}f}]", ratio.low, ratio.high, decimals_of(ratio));
   if (ratio.is_noisy()) return "machine busy: no factor " + interval;
   if (ratio.holds_one()) return "no difference shown " + interval;
-  return cat(times_text(ratio), " ", interval);
+  return str(times_text(ratio), " ", interval);
 }
 
 }  // namespace sinter::profiler

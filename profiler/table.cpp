@@ -88,7 +88,7 @@ std::regex filter_of(const std::string& text) {
   try {
     return std::regex(text);
   } catch (const std::regex_error&) {
-    throw Error(Error::Kind::usage, cat("table: not a regular expression: ", escaped(text)),
+    throw Error(Error::Kind::usage, str("table: not a regular expression: ", escaped(text)),
         "matmul|linear");
   }
 }
@@ -265,7 +265,7 @@ class Table {
     text("<Limit", footprint, !!kernel.occupancy, o.limit);
     number("Waves", footprint, !!kernel.occupancy, o.waves, 2);
     number("Tail%", footprint, !!kernel.occupancy, 100 * o.tail, 0);
-    const std::string others = r.kernels.size() > 1 ? cat("(+", r.kernels.size() - 1, ") ") : "";
+    const std::string others = r.kernels.size() > 1 ? str("(+", r.kernels.size() - 1, ") ") : "";
     text("<Kernel", footprint, has_kernel, others + escaped(kernel.name));
     return out;
   }
@@ -281,12 +281,12 @@ class Table {
     const auto kB = [this](int64_t bytes) { return fixed(double(bytes) / steps_ / 1e3, 1); };
     const auto sum = [&](const char* what, int64_t MemoryUse::*bytes) {
       const int64_t all = profile_.memory.*bytes, ops = ops_.memory.*bytes - profile_.arena.*bytes;
-      return cat(what, kB(all), " = ops ", kB(ops), " + rest of step ", kB(all - ops), " kB");
+      return str(what, kB(all), " = ops ", kB(ops), " + rest of step ", kB(all - ops), " kB");
     };
     const MemoryUse& arena = profile_.arena;
-    const std::string plan = cat("arena: allocated ", kB(arena.allocated), " kB by its plan, peak ",
+    const std::string plan = str("arena: allocated ", kB(arena.allocated), " kB by its plan, peak ",
         fixed(double(arena.peak) / 1e3, 1), " kB\n");
-    return cat("memory: ", sum("allocated ", &MemoryUse::allocated),
+    return str("memory: ", sum("allocated ", &MemoryUse::allocated),
         sum(", freed ", &MemoryUse::freed), "\n", arena.peak > 0 ? plan : "");
   }
 
@@ -341,14 +341,14 @@ void check_known(
   if (std::ranges::find(known, word) != known.end()) return;
   const std::string nearest = nearest_word(word, known);
   throw Error(Error::Kind::usage,
-      cat(what, ": ", escaped(word), nearest.empty() ? "" : "; nearest is " + nearest, "; allowed ",
+      str(what, ": ", escaped(word), nearest.empty() ? "" : "; nearest is " + nearest, "; allowed ",
           join(known)));
 }
 
 void check(const TableOptions& options) {
   if (!options.sort_by.empty()) sort_key(options.sort_by);
   SINTER_CHECK(options.row_limit >= -1, usage,
-      cat("table: row limit ", options.row_limit, " is out of range; -1 (all rows) or at least 0"));
+      str("table: row limit ", options.row_limit, " is out of range; -1 (all rows) or at least 0"));
   filter_of(options.filter);
   for (const std::string_view word : parts_of(options.columns, ",")) {
     if (!options.columns.empty()) check_known("table: unknown columns", word, kMoreColumns);

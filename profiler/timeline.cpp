@@ -97,7 +97,7 @@ StepCalls Report::typical_step() const {
     calls.end = std::max(calls.end, t1 - step.t0);
   };
   for (const Trace& trace : traces) {
-    const std::string thread = trace.steps_here ? "host" : cat("thread ", trace.thread);
+    const std::string thread = trace.steps_here ? "host" : str("thread ", trace.thread);
     std::vector<int> depths(trace.records.size(), -1);  // -1: it is none of this step
     for (size_t i = 0; i < depths.size(); ++i) {
       const Record& r = trace.records[i];
@@ -108,7 +108,7 @@ StepCalls Report::typical_step() const {
     for (const LaunchRecord& l : trace.launches) {
       if (device == kCpu || int64_t(l.step) != step.number || l.device_ns() <= 0) continue;
       const GraphNode* const node = node_of(l);
-      add(l.stream == 0 ? "device" : cat("device, stream ", l.stream), 0, l.dev_t0, l.dev_t1,
+      add(l.stream == 0 ? "device" : str("device, stream ", l.stream), 0, l.dev_t0, l.dev_t1,
           node ? std::string_view(node->name) : l.kernel.view(), l.kernel);
     }
   }

@@ -115,8 +115,8 @@ std::string shapes_of(const TraceJson& args) {
   std::string out;
   const auto add = [&out](std::string_view type, const TraceJson& shape) {
     if (!is_shape(shape)) return;
-    out += cat(out.empty() ? "" : " ", type, "[");
-    for (size_t i = 0; i < shape.size(); ++i) out += cat(i > 0 ? ", " : "", shape[i].dump());
+    out += str(out.empty() ? "" : " ", type, "[");
+    for (size_t i = 0; i < shape.size(); ++i) out += str(i > 0 ? ", " : "", shape[i].dump());
     out += "]";
   };
   for (size_t i = 0; i < dims->size(); ++i) {
@@ -148,7 +148,7 @@ class TraceReader {
   bool is_trace() const { return is_trace_; }
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(Error::Kind::data,
-        cat("trace: not one that can be read: ", escaped(file_), "; ", escaped(why)),
+        str("trace: not one that can be read: ", escaped(file_), "; ", escaped(why)),
         "a trace is what torch.profiler's export_chrome_trace() wrote");
   }
 
@@ -158,9 +158,9 @@ class TraceReader {
       refuse("traceEvents is not a list of objects");
     Profile out;
     out.steps = find_steps(out.notes);
-    note_faults(out, left_out_, "left out", cat("their times cannot be; ", first_));
+    note_faults(out, left_out_, "left out", str("their times cannot be; ", first_));
     if (rows_.size() * out.steps.size() > kMostSamples)
-      refuse(cat("too large: ", rows_.size(), " rows in ", out.steps.size(), " steps"));
+      refuse(str("too large: ", rows_.size(), " rows in ", out.steps.size(), " steps"));
     for (Row& row : rows_) row.samples.resize(out.steps.size());
     note_faults(out, nest(), "overlap others of their thread", "that time counts twice");
     count(out);
@@ -191,7 +191,7 @@ class TraceReader {
     std::string fault = time_at(json, "ts", -kMostUs, kMostUs, e.t0);
     if (fault.empty()) fault = time_at(json, "dur", 0, kLongestUs, e.t1);
     if (!fault.empty()) {
-      if (left_out_++ == 0) first_ = cat("traceEvents[", taken_, "], ", name, ": ", fault);
+      if (left_out_++ == 0) first_ = str("traceEvents[", taken_, "], ", name, ": ", fault);
       return;
     }
     e.t1 += e.t0;
@@ -209,7 +209,7 @@ class TraceReader {
     e.row = row_of(kRowKinds[size_t(e.kind)], name, e.on_host() ? shapes_of(args) : "");
     if (e.on_host()) {
       const std::string thread =
-          cat(json.value("pid", kNone).dump(), json.value("tid", kNone).dump());
+          str(json.value("pid", kNone).dump(), json.value("tid", kNone).dump());
       e.thread = threads_.try_emplace(thread, int(threads_.size())).first->second;
     }
     on_card_ = on_card_ || !e.on_host();
@@ -220,11 +220,11 @@ class TraceReader {
   static std::string time_at(
       const TraceJson& json, const char* key, double least, double most, int64_t& ns) {
     const auto found = json.find(key);
-    if (found == json.end()) return cat(key, " is missing");
-    if (!found->is_number()) return cat(key, " is ", found->type_name(), ", wanted a number of us");
+    if (found == json.end()) return str(key, " is missing");
+    if (!found->is_number()) return str(key, " is ", found->type_name(), ", wanted a number of us");
     const auto us = found->get<double>();
-    if (us < least) return cat(key, " is ", us, ", wanted ", least, " or more");
-    if (us > most) return cat(key, " is ", us, ", wanted ", most, " at most");
+    if (us < least) return str(key, " is ", us, ", wanted ", least, " or more");
+    if (us > most) return str(key, " is ", us, ", wanted ", most, " at most");
     ns = std::llround(us * 1e3);
     return "";
   }
@@ -232,8 +232,8 @@ class TraceReader {
   void note_faults(Profile& out, int64_t faults, const char* what, const std::string& why) const {
     if (faults == 0) return;
     const auto all = int64_t(events_.size() + steps_.size()) + left_out_;
-    const std::string text = cat(grouped(faults), " of ", count_of(all, "event"), " ", what);
-    out.notes.push_back(cat(text, ": ", why));
+    const std::string text = str(grouped(faults), " of ", count_of(all, "event"), " ", what);
+    out.notes.push_back(str(text, ": ", why));
     if (double(faults) > kMostFaults * double(all)) out.incomplete.push_back(text);
   }
 
@@ -252,7 +252,7 @@ class TraceReader {
     }
     if (begin > end)
       refuse("it has no ops: no event of cat cpu_op or kernel" +
-             (left_out_ > 0 ? cat("; ", left_out_, " left out: ", first_) : ""));
+             (left_out_ > 0 ? str("; ", left_out_, " left out: ", first_) : ""));
     if (steps_.empty()) {
       notes.push_back("no ProfilerStep is marked: the whole trace counts as one step");
       return {{.t0 = begin, .t1 = end}};
@@ -364,14 +364,14 @@ Profile read_profile_or_trace(const std::string& text, const std::string& file) 
     if (const std::string other = without_nan(text); reader.is_trace() && other != text)
       return read_profile_or_trace(other, file);
     if (reader.is_trace() && e.byte > text.size())
-      reader.refuse(cat("it is cut off: its JSON ends at byte ", text.size()));
-    if (reader.is_trace()) reader.refuse(cat("its JSON is broken at byte ", e.byte));
+      reader.refuse(str("it is cut off: its JSON ends at byte ", text.size()));
+    if (reader.is_trace()) reader.refuse(str("its JSON is broken at byte ", e.byte));
   } catch (const TraceJson::exception& e) {
     if (reader.is_trace()) reader.refuse(e.what());
   }
   if (reader.is_trace()) return reader.profile(root);
   SINTER_CHECK(root.is_object() && root.contains("schema"), data,
-      cat("profile: neither a profile nor a trace: ", escaped(file),
+      str("profile: neither a profile nor a trace: ", escaped(file),
           "; it is no JSON object with a schema or traceEvents"),
       "a profile is the .json file that a profiled run wrote, a trace what torch.profiler's "
       "export_chrome_trace() wrote");

@@ -135,12 +135,12 @@ class TraceWriter {
     }
     events_.meta("process_name", host_, 0, prefix_ + "host");
     for (const auto& [thread, steps] : threads)
-      events_.meta("thread_name", host_, thread, cat("thread ", thread, steps ? " (steps)" : ""));
+      events_.meta("thread_name", host_, thread, str("thread ", thread, steps ? " (steps)" : ""));
     if (streams.empty()) return;
     events_.meta("process_name", device_, 0, prefix_ + report_.device.str());
     for (const auto& [stream, launches] : streams)
       events_.meta(
-          "thread_name", device_, stream + kStreamBase, cat("stream ", stream + kStreamBase));
+          "thread_name", device_, stream + kStreamBase, str("stream ", stream + kStreamBase));
   }
 
   void thread(const Trace& trace) {

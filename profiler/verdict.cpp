@@ -81,7 +81,7 @@ StepVerdict step_verdict(const Profile& p) {
                           "{:.0f}us of work.",
                   percent(host_ns, window_ns), (host_ns + double(idle.busy_ns)) / 1e3,
                   double(idle.busy_ns) / 1e3),
-        cat(can_fuse ? "fuse, " : "", cpu || p.replayed ? "" : "replay as a graph, ",
+        str(can_fuse ? "fuse, " : "", cpu || p.replayed ? "" : "replay as a graph, ",
             can_fuse || !(cpu || p.replayed) ? "or " : "", "raise the batch")};
   }
   if (!p.roofline) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};

@@ -61,28 +61,28 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
   const size_t n = wanted.values.size();
   if (got.values.size() != n ||
       (!got.shape.empty() && !wanted.shape.empty() && got.shape != wanted.shape))
-    return refused(cat("sizes differ: ", got.values.size(), " values ", got.shape, ", wanted ", n,
+    return refused(str("sizes differ: ", got.values.size(), " values ", got.shape, ", wanted ", n,
         " ", wanted.shape));
   if (n == 0 && !within.empty) return refused("no values to compare");
   if (!within.each.empty() && within.each.size() != n)
-    return refused(cat(within.each.size(), " bounds for ", n, " values"));
+    return refused(str(within.each.size(), " bounds for ", n, " values"));
   // Whatever the numbers are: a bound that is none must not wait for two that differ.
   for (const double term : {within.of_largest, within.of_each, within.absolute})
-    if (!std::isfinite(term) || term < 0) return refused(cat("a bound of ", term));
+    if (!std::isfinite(term) || term < 0) return refused(str("a bound of ", term));
   for (const double term : within.each)
-    if (std::isnan(term) || term < 0) return refused(cat("a bound of ", term, " for an element"));
+    if (std::isnan(term) || term < 0) return refused(str("a bound of ", term, " for an element"));
   double largest = 0;
   for (const double w : wanted.values)
     if (std::isfinite(w)) largest = std::max(largest, std::abs(w));
   Closeness worst;
   for (size_t i = 0; i < n; ++i) {
     const double g = got.values[i], w = wanted.values[i];
-    const auto numbers = [&] { return cat("[", i, "] of ", n, ": got ", g, ", wanted ", w); };
+    const auto numbers = [&] { return str("[", i, "] of ", n, ": got ", g, ", wanted ", w); };
     if (g == w || (within.same_nan && std::isnan(g) && std::isnan(w))) continue;
     if (!std::isfinite(g) || !std::isfinite(w)) return refused(numbers());
     const double bound = within.of_largest * largest + within.of_each * std::abs(w) +
                          within.absolute + (within.each.empty() ? 0 : within.each[i]);
-    if (!std::isfinite(bound)) return refused(cat(numbers(), ", bound ", bound));
+    if (!std::isfinite(bound)) return refused(str(numbers(), ", bound ", bound));
     const double error = std::abs(g - w), share = bound > 0 ? error / bound : kInfinite;
     worst.distance = std::hypot(worst.distance, error);
     worst.mean += error / double(n);
@@ -90,7 +90,7 @@ inline Closeness closeness(const Numbers& got, const Numbers& wanted, const With
     if (share > worst.share || worst.text.empty()) {
       worst.share = share;
       worst.error = error;
-      worst.text = cat(numbers(), ", difference ", error, ", allowed ", bound, ", share ", share);
+      worst.text = str(numbers(), ", difference ", error, ", allowed ", bound, ", share ", share);
     }
   }
   return worst;

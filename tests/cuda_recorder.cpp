@@ -145,7 +145,7 @@ struct State {
     const uintptr_t address = word(memory) | kTag;
     blocks[address] = bytes;
     made[address] = ++allocations;
-    handles[address] = cat(what, " ", bytes);
+    handles[address] = str(what, " ", bytes);
     *to = reinterpret_cast<void*>(address);
     return 0;
   }
@@ -634,9 +634,9 @@ struct Question {
   }
   // An algorithm holds for the question that it was proposed for.
   uint64_t hash() const {
-    std::string text = cat(transpose_a, transpose_b, " ", epilogue, " ", compute);
+    std::string text = str(transpose_a, transpose_b, " ", epilogue, " ", compute);
     for (const FakeToolkit::Matrix& x : {a, b, c, d})
-      text += cat(" ", int(x.type), " ", x.rows, " ", x.columns, " ", x.ld);
+      text += str(" ", int(x.type), " ", x.rows, " ", x.columns, " ", x.ld);
     return std::hash<std::string>()(text);
   }
 };

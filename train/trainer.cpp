@@ -38,7 +38,7 @@ struct NotDone {
 
 void check_losses(const Tensor& losses, int64_t rows) {
   SINTER_CHECK(losses.defined() && losses.numel() == rows, shape,
-      cat("trainer: a loss for each row is wanted of ", rows, " rows: it is ", losses.describe(),
+      str("trainer: a loss for each row is wanted of ", rows, " rows: it is ", losses.describe(),
           "; their mean is for the trainer to take"),
       "TrainerOptions::loss without mean() or sum()");
 }
@@ -58,7 +58,7 @@ Trainer::Trainer(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Optimize
   SINTER_CHECK(optimizer_ || options_.step, usage,
       "trainer: no optimizer: only a step of your own (TrainerOptions::step) goes without");
   SINTER_CHECK(options_.clip >= 0 && options_.part >= 0, usage,
-      cat("trainer: clip is ", options_.clip, ", part is ", options_.part,
+      str("trainer: clip is ", options_.clip, ", part is ", options_.part,
           "; both are at least 0"));
   if (Communicator* ranks = Communicator::current())
     parallel_ = std::make_unique<distributed::DataParallel>(*model_, ranks, options_.parallel);
@@ -96,11 +96,11 @@ capture::Step::Function Trainer::function() {
 const Tensors& Trainer::give(const Tensors& batch) {
   for (const Tensor& t : batch) check_defined("trainer", "a tensor of the batch", t);
   SINTER_CHECK(options_.step || batch.size() == 2, usage,
-      cat("trainer: a batch has inputs and targets: 2 tensors are wanted, ", batch.size(),
+      str("trainer: a batch has inputs and targets: 2 tensors are wanted, ", batch.size(),
           " are given"),
       "a step of other tensors is TrainerOptions::step");
   SINTER_CHECK(options_.step || batch[0].size(0) == batch[1].size(0), shape,
-      cat("trainer: rows differ: inputs are ", batch[0].describe(), ", targets are ",
+      str("trainer: rows differ: inputs are ", batch[0].describe(), ", targets are ",
           batch[1].describe()));
   inputs_ = batch;
   rows_ = 0;
@@ -138,7 +138,7 @@ void Trainer::check(const Batches& batches) {
   } catch (const Error& error) {
     if (error.kind() != Error::Kind::shape) throw;
     throw Error(error.kind(),
-        cat("trainer: the last batch of an epoch is of one row: ", batches.describe(), "; ",
+        str("trainer: the last batch of an epoch is of one row: ", batches.describe(), "; ",
             error.message()),
         "another BatchOptions::size");
   }
@@ -181,7 +181,7 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
   const StepState state = optimizer_ ? collect_state() : StepState();
   const int64_t bad = state.first_bad_step;
   SINTER_CHECK(stopped_ || bad < 0, numeric,
-      cat("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
+      str("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
           ", lr ", lr_of(bad)),
       "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
   if (!stopped_) end_epoch();
@@ -339,19 +339,19 @@ void Trainer::save(const std::string& file, const std::string& config) {
 void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
   const nn::TrainingState& at = saved.state;
   const auto require = [&](bool same, const char* what, const std::string& facts) {
-    SINTER_CHECK(same, checkpoint, cat("checkpoint: ", what, ": ", saved.path, "; ", facts),
+    SINTER_CHECK(same, checkpoint, str("checkpoint: ", what, ": ", saved.path, "; ", facts),
         "the data and the size of a batch are to be those of the save");
   };
   const std::string here = batches.describe();
   require(at.batches.empty() || at.batches == here, "of other batches",
-      cat("it has ", escaped(at.batches), ", here are ", here));
+      str("it has ", escaped(at.batches), ", here are ", here));
   // Steps that were given batches of their own come on top. An earlier build did not save which
   // batches it had: of its checkpoints there are to be no such steps.
   const int64_t n = batches.per_epoch(),
                 drawn = at.epoch <= at.step / n ? at.epoch * n + at.batch : -1;
   require(at.batch <= n && drawn >= 0 && (at.batches.empty() ? drawn == at.step : drawn <= at.step),
       "of other batches",
-      cat(n, " batches make an epoch here: step ", at.step, " is not batch ", at.batch, " after ",
+      str(n, " batches make an epoch here: step ", at.step, " is not batch ", at.batch, " after ",
           count_of(at.epoch, "epoch")));
   const uint64_t crc = at_.data.empty() ? batches.crc32() : at_.data_crc;
   require(at.data_crc == 0 || at.data_crc == crc, "cannot resume with other data",

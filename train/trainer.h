@@ -164,7 +164,7 @@ class Trainer {
       ++i;
     }
     SINTER_CHECK(i >= saved.state.batch, checkpoint,
-        cat("checkpoint: of other batches: ", saved.path, "; it is behind batch ",
+        str("checkpoint: of other batches: ", saved.path, "; it is behind batch ",
             saved.state.batch, " of an epoch, and the range has ", i));
     restore(saved);
   }

@@ -68,7 +68,7 @@ std::vector<std::vector<double>> time_all(
   if (running.size() == 1) choice.chosen = int(running[0]);
   if (running.size() < 2) {
     for (const Candidate& c : choice.candidates) {
-      if (!c.fails.empty()) choice.note = cat(c.name, " does not run: ", c.fails);
+      if (!c.fails.empty()) choice.note = str(c.name, " does not run: ", c.fails);
     }
     return us;
   }
@@ -120,13 +120,13 @@ int fastest(const std::vector<Candidate>& candidates) {
 }
 
 std::string full_name(const Candidate& c) {
-  return c.version.empty() ? c.name : cat(c.name, " ", c.version);
+  return c.version.empty() ? c.name : str(c.name, " ", c.version);
 }
 
 // "cuBLASLt 4711: 2 2.1 1.5": the winner, and the times of all candidates.
 std::string answer_of(const Choice& choice) {
   std::string answer = full_name(choice.winner()) + ":";
-  for (const Candidate& c : choice.candidates) answer += cat(" ", c.us);
+  for (const Candidate& c : choice.candidates) answer += str(" ", c.us);
   return answer;
 }
 
@@ -157,7 +157,7 @@ void choose_first(Choice& choice, const RunCandidate& run) {
   if (choice.chosen == 0 && choice.note.empty() && choice.candidates.size() > 1) {
     const Candidate& c = choice.candidates[1];
     choice.note =
-        cat(c.name, " offers none ", c.most_launches == 1 ? "of one kernel" : "that runs");
+        str(c.name, " offers none ", c.most_launches == 1 ? "of one kernel" : "that runs");
   }
 }
 
@@ -180,22 +180,22 @@ std::string Choice::text() const {
         *same = &c;
       }
     }
-    out = cat("measured ", rounded(winner().us), " us");
-    for (const Candidate* c : others) out += cat(", ", c->name, " ", rounded(c->us));
+    out = str("measured ", rounded(winner().us), " us");
+    for (const Candidate* c : others) out += str(", ", c->name, " ", rounded(c->us));
     for (const Candidate& c : candidates) {
       const auto is_timed = [&](const Candidate& o) { return o.name == c.name && o.us > 0; };
       const bool is_first = &c == &*std::ranges::find(candidates, c.name, &Candidate::name);
       if (is_first && !c.fails.empty() && std::ranges::none_of(candidates, is_timed))
-        out += cat("; ", c.name, " does not run: ", c.fails);
+        out += str("; ", c.name, " does not run: ", c.fails);
     }
     if (before) out += "; measured before on this card";
   }
-  return note.empty() ? out : out.empty() ? note : cat(out, "; ", note);
+  return note.empty() ? out : out.empty() ? note : str(out, "; ", note);
 }
 
 std::string Choice::said() const {
   const std::string why = text();
-  return why.empty() ? winner().name : cat(winner().name, ", ", why);
+  return why.empty() ? winner().name : str(winner().name, ", ", why);
 }
 
 std::optional<Error> failure_of(Device::Type device, const std::function<void()>& work) {
@@ -222,7 +222,7 @@ void choose_fastest(Choice& choice, const std::string& question, Device::Type de
   }
   std::vector<std::vector<double>> us(choice.candidates.size());
   const auto error = failure_of(device, [&] { us = time_all(choice, device, begin()); });
-  if (error) choice.note = cat("not measured: ", error->message());
+  if (error) choice.note = str("not measured: ", error->message());
   for (size_t i = 0; i < us.size(); ++i) choice.candidates[i].us = median(us[i]);
   const auto has_time = [](const Candidate& c) { return c.us > 0; };
   if (std::ranges::none_of(choice.candidates, has_time)) return;

@@ -56,7 +56,7 @@ std::string compiled_folder() {
 
 std::map<std::string, int> compiled_registers(int capability, const std::string& folder) {
   constexpr std::string_view kBegin = "Compiling entry function '", kUsed = "Used ";
-  const std::string card = cat("' for 'sm_", capability);  // and sm_90a
+  const std::string card = str("' for 'sm_", capability);  // and sm_90a
   std::map<std::string, int> out;
   std::error_code error;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error)) {

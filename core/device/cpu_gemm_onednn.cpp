@@ -116,7 +116,7 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
 
 const char* onednn_name() {
   static const std::string name =
-      cat("oneDNN ", dnnl_version()->major, ".", dnnl_version()->minor, ".", dnnl_version()->patch);
+      str("oneDNN ", dnnl_version()->major, ".", dnnl_version()->minor, ".", dnnl_version()->patch);
   return name.c_str();
 }
 

@@ -81,7 +81,7 @@ class CudaAllocator final : public Allocator {
     api().cudaMemGetInfo(&free, &total);
     const MemoryStats now = stats();
     return Error(Error::Kind::memory,
-        cat("cuda: out of memory asking ", (bytes + (1 << 20) - 1) >> 20, " MiB; ",
+        str("cuda: out of memory asking ", (bytes + (1 << 20) - 1) >> 20, " MiB; ",
             gib(static_cast<double>(total - free)), " of ", gib(static_cast<double>(total)),
             " GiB in use (ours ", gib(static_cast<double>(now.live_bytes)), ")"),
         "a smaller batch takes less");
@@ -103,7 +103,7 @@ class CudaAllocator final : public Allocator {
 
   void* system_allocate(size_t bytes) override {
     SINTER_CHECK(!capturing(), state,
-        cat("cuda: ", bytes,
+        str("cuda: ", bytes,
             " bytes asked from the card while a step is captured; the rehearsal asked for less"));
     void* block = nullptr;
     const cudaError_t answer = api().cudaMalloc(&block, bytes);
@@ -143,7 +143,7 @@ CudaAllocator& card_memory() {
   return memory;
 }
 
-std::string version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
+std::string version_text(int version) { return str(version / 1000, ".", version % 1000 / 10); }
 
 // Machine code of 80 runs on cards from 8.0 on below 9.0, and its PTX on all later ones; code of
 // 100f, PTX or not, on those of 10.x; code of 90a on 9.0 alone.
@@ -283,7 +283,7 @@ CardFacts card_facts() {
   int driver = 0;
   SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
   return {.l2_bytes = attribute(cudaDevAttrL2CacheSize),
-      .text = cat("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
+      .text = str("cc ", attribute(cudaDevAttrComputeCapabilityMajor), ".",
           attribute(cudaDevAttrComputeCapabilityMinor), ", ", multiprocessors(), " SMs, driver ",
           version_text(driver))};
 }
@@ -295,30 +295,30 @@ void check_device(int device) {
     api().cudaGetLastError();
     api().cudaDriverGetVersion(&driver);
     SINTER_CHECK(driver != 0, device,
-        cat("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer),
+        str("cuda: no CUDA device: no driver (cudaGetDeviceCount says ", static_cast<int>(answer),
             ")"),
         devices_without_cuda());
     throw Error(Error::Kind::device,
-        cat("cuda: the driver is too old: it is for CUDA ", version_text(driver),
+        str("cuda: the driver is too old: it is for CUDA ", version_text(driver),
             ", this build needs ", version_text(CUDART_VERSION), " (cudaGetDeviceCount says ",
             static_cast<int>(answer), ")"),
         "update the driver, or build with the toolkit of its version");
   }
   if (answer == cudaErrorNoDevice || (answer == cudaSuccess && count == 0)) {
     throw Error(Error::Kind::device,
-        cat("cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says ",
+        str("cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says ",
             static_cast<int>(answer), ")"),
         "CUDA_VISIBLE_DEVICES may hide it");
   }
   check(answer, "cudaGetDeviceCount");
   SINTER_CHECK(device < count, device,
-      cat("cuda:", device, ": no such card: there are ", count,
+      str("cuda:", device, ": no such card: there are ", count,
           "; allowed cuda:0..cuda:", count - 1));
   int major = 0, minor = 0;
   SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
   SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
   SINTER_CHECK(has_code_for(10 * major + minor), device,
-      cat("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor,
+      str("cuda:", device, ": no code for this card: its compute capability is ", major, ".", minor,
           ", SINTER_CUDA_ARCHITECTURES of this build is ", api().architectures),
       "configure with its number there; \"80;90a\" serves every card from 8.0 on, and a number "
       "that ends in a only its own");
@@ -336,7 +336,7 @@ Allocator& allocator(int device) {
   const std::lock_guard lock(r.mutex);
   if (r.device < 0) r.device = device;
   SINTER_CHECK(r.device == device, usage,
-      cat("cuda:", device, ": a process uses one card, and it uses cuda:", r.device, " already"),
+      str("cuda:", device, ": a process uses one card, and it uses cuda:", r.device, " already"),
       "CUDA_VISIBLE_DEVICES chooses cards");
   return memory();
 }

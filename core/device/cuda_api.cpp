@@ -13,12 +13,12 @@ namespace {
 
 std::string_view name_in(std::string_view call) { return call.substr(0, call.find('(')); }
 std::string text(const char* words, std::string_view call, int answer) {
-  return cat(words, " (", name_in(call), " says ", answer, ")");
+  return str(words, " (", name_in(call), " says ", answer, ")");
 }
 
-std::string cublaslt_name() { return cat("libcublasLt.so.", CUDART_VERSION / 1000); }
+std::string cublaslt_name() { return str("libcublasLt.so.", CUDART_VERSION / 1000); }
 #if SINTER_HAS_CUDNN
-std::string cudnn_name() { return cat("libcudnn.so.", CUDNN_MAJOR); }
+std::string cudnn_name() { return str("libcudnn.so.", CUDNN_MAJOR); }
 #endif
 
 // Stands for a function of a library until, and after, it is loaded.
@@ -38,7 +38,7 @@ struct Loaded<Result (*)(Args...), library, name> {
 void* library_function(const std::string& name, const char* function) {
   Library library({name}, SINTER_CUDA_LIBRARY_DIR);
   void* const found = library.find(function);
-  SINTER_CHECK(found, device, cat("cuda: no ", function, " of ", name, ": ", library.why()),
+  SINTER_CHECK(found, device, str("cuda: no ", function, " of ", name, ": ", library.why()),
       "install the CUDA toolkit's libraries of the version that this program was built for, or add "
       "their folder to LD_LIBRARY_PATH");
   return found;
@@ -71,21 +71,21 @@ void check(cudaError_t answer, std::string_view call, std::string_view who) {
   if (answer == cudaSuccess) return;
   const bool no_code = answer == cudaErrorNoKernelImageForDevice;
   throw Error(Error::Kind::device,
-      cat(who,
+      str(who,
           no_code ? ": no code for this card: " : ": the call failed: ", explain(answer, call)),
       no_code ? "configure with its compute capability in SINTER_CUDA_ARCHITECTURES" : "");
 }
 
 void check(cublasStatus_t answer, std::string_view call, std::string_view who) {
   SINTER_CHECK(answer == CUBLAS_STATUS_SUCCESS, device,
-      cat(who, ": the call failed: ",
+      str(who, ": the call failed: ",
           text(SINTER_LOADED(cublaslt_name, cublasLtGetStatusString)(answer), call, answer)));
 }
 
 #if SINTER_HAS_CUDNN
 void check(cudnnStatus_t answer, std::string_view call, std::string_view who) {
   SINTER_CHECK(answer == CUDNN_STATUS_SUCCESS, device,
-      cat(who, ": the call failed: ",
+      str(who, ": the call failed: ",
           text(SINTER_LOADED(cudnn_name, cudnnGetErrorString)(answer), call, answer)));
 }
 #endif

@@ -13,7 +13,7 @@ namespace {
 // True if the work is to be put on the stream; `what` may not happen inside a captured step if it
 // `touches_host`.
 bool runs(const char* what, bool touches_host) {
-  SINTER_CHECK(!touches_host || !capturing(), state, cat("cuda: ", what, " inside a captured step"),
+  SINTER_CHECK(!touches_host || !capturing(), state, str("cuda: ", what, " inside a captured step"),
       "let the step return the tensor, and copy it afterwards");
   return !rehearsing();
 }
@@ -63,17 +63,17 @@ void synchronize() {
   if (!runs("waiting for the card", true)) return;
   const cudaError_t answer = api().cudaStreamSynchronize(s.handle);
   SINTER_CHECK(answer == cudaSuccess, device,
-      cat("cuda: a kernel failed: ", explain(answer, "cudaStreamSynchronize"),
+      str("cuda: a kernel failed: ", explain(answer, "cudaStreamSynchronize"),
           "; launched last: ", s.last_launch.kernel),
       "device simt names the access");
   volatile uint32_t& flag = *s.fault_host;
   const auto fault = static_cast<Fault>(flag);
   flag = 0;
   SINTER_CHECK(fault == Fault::none, data,
-      cat("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
+      str("cuda: ", fault == Fault::label_out_of_range ? "label" : "index",
           " out of range: met by a kernel since the last wait; launched last: ",
           s.last_launch.kernel),
-      cat(devices_without_cuda(), " names the row"));
+      str(devices_without_cuda(), " names the row"));
 }
 
 }  // namespace sinter::cuda

@@ -246,7 +246,7 @@ std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
   if (!calls) return nullptr;
   uint32_t version = 0;
   if (calls->cuptiGetVersion(&version) != CUPTI_SUCCESS || version < CUPTI_API_VERSION) {
-    why = cat("libcupti is of version ", version, ", the build's header of ", CUPTI_API_VERSION);
+    why = str("libcupti is of version ", version, ", the build's header of ", CUPTI_API_VERSION);
     return nullptr;
   }
   Cupti& c = cupti();
@@ -264,7 +264,7 @@ std::unique_ptr<DeviceTimer> make_cupti_timer(std::string& why) {
     return std::make_unique<CuptiTimer>(*calls);
   }
   for (const CUpti_ActivityKind kind : kKinds) calls->cuptiActivityDisable(kind);
-  why = cat("CUPTI refuses (", static_cast<int>(answer), ")");
+  why = str("CUPTI refuses (", static_cast<int>(answer), ")");
   if (answer == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES) why += ": no privilege";
   if (answer == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED) why += ": another tool is attached";
   return nullptr;

@@ -27,10 +27,11 @@ Device Device::parse(std::string_view text) {
       text.starts_with("cuda:") && parse_all(number, index) && index >= 0 && index < 128;
   const auto nearest = [&] {
     const std::string word = nearest_word(text, std::array{"cpu", "cuda", "simt"});
-    return word.empty() ? "" : cat("nearest is ", word, "; ");
+    return word.empty() ? "" : sinter::str("nearest is ", word, "; ");
   };
   SINTER_CHECK(text == "cuda" || numbered, usage,
-      cat("device: unknown: ", escaped(text), "; ", nearest(), "allowed cpu, cuda, cuda:N, simt"));
+      sinter::str(
+          "device: unknown: ", escaped(text), "; ", nearest(), "allowed cpu, cuda, cuda:N, simt"));
   cuda::check_device(index);
   return {Type::cuda, int8_t(index)};
 }

@@ -42,7 +42,7 @@ template <class Get> std::string version_by(const Get& get) {
   int parts[3] = {};
   for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL})
     get(part, &parts[part]);
-  return cat(parts[0], ".", parts[1], ".", parts[2]);
+  return str(parts[0], ".", parts[1], ".", parts[2]);
 }
 
 std::string cudnn_version() {
@@ -70,8 +70,8 @@ void identify_card(KeptChoices& k) {
   const std::string cublaslt =
       version_by([](auto part, int* to) { SINTER_CUDA_CALL(cublasLtGetProperty(part, to)); });
   const auto program = std::filesystem::canonical("/proc/self/exe");
-  k.file = cache_file("choices", cat(card.name, " ", program.string()));
-  k.holds_for = cat(kFormat, card.name, ", driver ", driver, " ", driver_of_module(), ", cuBLASLt ",
+  k.file = cache_file("choices", str(card.name, " ", program.string()));
+  k.holds_for = str(kFormat, card.name, ", driver ", driver, " ", driver_of_module(), ", cuBLASLt ",
       cublaslt, ", cuDNN ", cudnn_version(), ", program of ", file_size(program), " bytes, ",
       last_write_time(program).time_since_epoch().count());
 }
@@ -88,7 +88,7 @@ bool read_choices(KeptChoices& k) {
   if (line != k.holds_for) return line.starts_with(kFormat);
   std::map<std::string, std::string> answers;
   while (std::getline(in, line)) {
-    if (line == cat("end ", answers.size())) {
+    if (line == str("end ", answers.size())) {
       k.answers = std::move(answers);
       return true;
     }
@@ -107,9 +107,9 @@ void open_choices(KeptChoices& k) {
   try {
     identify_card(k);
     if (!k.file.empty() && !read_choices(k))
-      k.note = cat("choices of before are ignored: damaged, or no such file: ", shown(k.file));
+      k.note = str("choices of before are ignored: damaged, or no such file: ", shown(k.file));
   } catch (const std::exception& error) {
-    k.note = cat("choices are not kept: ", error.what());
+    k.note = str("choices are not kept: ", error.what());
   }
 }
 
@@ -122,15 +122,15 @@ void write_choices(KeptChoices& k) {
     return c;
   }();
   std::string text = k.holds_for + "\n";
-  for (const auto& [question, answer] : k.answers) text += cat(question, "\t", answer, "\n");
-  text += cat("end ", k.answers.size(), "\n");
+  for (const auto& [question, answer] : k.answers) text += str(question, "\t", answer, "\n");
+  text += str("end ", k.answers.size(), "\n");
   try {
     std::filesystem::create_directories(std::filesystem::path(k.file).parent_path());
     AtomicFile file(k.file, "file", calls);
     file.write(text);
     file.commit();
   } catch (const std::exception& error) {
-    k.note = cat("choices are not kept: ", error.what());
+    k.note = str("choices are not kept: ", error.what());
   }
 }
 

@@ -33,14 +33,14 @@ std::string kernel_name_in(std::string_view pretty) {
 void log_launch(const LaunchShape& shape) {
   const auto& [kernel, grid, block, shared_bytes, parameters] = shape;
   SINTER_CHECK(block >= 1 && block <= kMaxBlockThreads, state,
-      cat(kernel, ": threads per block out of range: ", block, "; allowed 1..", kMaxBlockThreads));
+      str(kernel, ": threads per block out of range: ", block, "; allowed 1..", kMaxBlockThreads));
   SINTER_CHECK(shared_bytes <= kMaxSharedBytes, state,
-      cat(kernel, ": too much shared memory: ", shared_bytes, " bytes; a block has at most ",
+      str(kernel, ": too much shared memory: ", shared_bytes, " bytes; a block has at most ",
           kMaxSharedBytes));
   SINTER_CHECK(grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.x <= kMaxGridX &&
                    grid.y <= kMaxGridYZ && grid.z <= kMaxGridYZ,
       state,
-      cat(kernel, ": grid out of range: (", grid.x, ", ", grid.y, ", ", grid.z, "); allowed 1..",
+      str(kernel, ": grid out of range: (", grid.x, ", ", grid.y, ", ", grid.z, "); allowed 1..",
           kMaxGridX, ", 1..", kMaxGridYZ, ", 1..", kMaxGridYZ));
   const std::lock_guard lock(mutex);
   if (log_of_all) log_of_all->push_back(shape);

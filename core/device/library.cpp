@@ -22,7 +22,7 @@ void* Library::find(const char* symbol) {
   void* const found = handle_ ? dlsym(handle_, symbol) : nullptr;
   const link_map* loaded = nullptr;
   if (!found && why_.empty() && dlinfo(handle_, RTLD_DI_LINKMAP, &loaded) == 0)
-    why_ = cat(loaded->l_name, " has no ", symbol);
+    why_ = str(loaded->l_name, " has no ", symbol);
   return found;
 }
 

@@ -23,7 +23,7 @@ struct Cancelled {};
 std::string describe(Operation operation, const Where& where) {
   constexpr const char* kNames[] = {"block_sync", "ticket", "warp_sync", "shfl", "shfl_xor",
       "ldmatrix_x4", "ldmatrix_x4_trans", "mma_bf16_m16n8k16", "mma_tf32_m16n8k8"};
-  return cat(kNames[int(operation)], " (", where.file_name(), ":", where.line(), ")");
+  return str(kNames[int(operation)], " (", where.file_name(), ":", where.line(), ")");
 }
 
 bool same_place(const Where& a, const Where& b) {
@@ -138,7 +138,7 @@ void Worker::run_thread(FiberThread& me) {
   } catch (Error& error) {
     if (!error_)
       error_ = std::make_exception_ptr(Error(
-          error.kind(), cat("simt: ", here(me.view.index), ": ", error.message()), error.hint()));
+          error.kind(), str("simt: ", here(me.view.index), ": ", error.message()), error.hint()));
   } catch (...) {
     if (!error_) error_ = std::current_exception();
   }
@@ -198,7 +198,7 @@ void Worker::meet(
     meeting.where = where;
   } else if (meeting.operation != operation ||
              (!same_place(meeting.where, where) && operation != Operation::warp_sync)) {
-    fail(cat("is at ", describe(operation, where), " while others of its ",
+    fail(str("is at ", describe(operation, where), " while others of its ",
         &meeting == &barrier_ ? "block" : "warp", " wait at ",
         describe(meeting.operation, meeting.where)));
   }
@@ -267,8 +267,8 @@ void Worker::cancel_all() {
 
 std::string Worker::here(int thread) const {
   const int64_t(&b)[3] = threads_[0]->view.block;
-  return cat(launch_->shape.kernel, ", block (", b[0], ", ", b[1], ", ", b[2], ")",
-      thread >= 0 ? cat(", thread ", thread) : "");
+  return str(launch_->shape.kernel, ", block (", b[0], ", ", b[1], ", ", b[2], ")",
+      thread >= 0 ? str(", thread ", thread) : "");
 }
 
 // "thread 0..39 wait at block_sync (linear.cu:80), 40..63 at shfl_xor (linear.cu:92)"
@@ -278,20 +278,20 @@ std::string Worker::deadlock_message() const {
     if (!threads_[t]->done)
       groups[describe(threads_[t]->operation, threads_[t]->where)].push_back(t);
   }
-  std::string text = cat("simt: ", here(-1), ": deadlock: thread ");
+  std::string text = str("simt: ", here(-1), ": deadlock: thread ");
   const char* separator = "";
   for (const auto& [place, list] : groups) {
     for (size_t i = 0; i < list.size();) {
       size_t end = i;
       while (end + 1 < list.size() && list[end + 1] == list[end] + 1) ++end;
-      text += cat(i ? "," : separator, list[i], end > i ? cat("..", list[end]) : "");
+      text += str(i ? "," : separator, list[i], end > i ? str("..", list[end]) : "");
       i = end + 1;
     }
-    text += cat(*separator ? " at " : " wait at ", place);
+    text += str(*separator ? " at " : " wait at ", place);
     separator = ", ";
   }
   const int left = launch_->shape.block - alive_;
-  return text + (left ? cat("; ", left, " have left the kernel") : "");
+  return text + (left ? str("; ", left, " have left the kernel") : "");
 }
 
 // ---- what kernels call, by way of kernel_simt.h, on behalf of the running thread
@@ -353,27 +353,27 @@ void count_or_fail(Access access, const char* what, const Elements& e) {
 
 void fail(std::string_view message) { throw Error(Error::Kind::state, std::string(message)); }
 void fail_bounds(const char* what, int64_t index, int64_t count) {
-  fail(cat(what, " out of bounds: element ", index, " of ", count,
-      count > 0 ? cat("; allowed 0..", count - 1) : "; the operand is empty or absent"));
+  fail(str(what, " out of bounds: element ", index, " of ", count,
+      count > 0 ? str("; allowed 0..", count - 1) : "; the operand is empty or absent"));
 }
 void fail_shared(size_t wanted) {
-  fail(cat("shared() too large: ", wanted, " bytes; launched with ", current->shared_bytes));
+  fail(str("shared() too large: ", wanted, " bytes; launched with ", current->shared_bytes));
 }
 void fail_absent(int lane, const Where& where) {
-  fail(cat("lane ", lane, ", which has left the kernel or never was, is needed at ",
+  fail(str("lane ", lane, ", which has left the kernel or never was, is needed at ",
       where.file_name(), ":", where.line()));
 }
 void fail_poison(const char* what, int64_t index) {
-  throw Error(Error::Kind::state, cat("read of ", what, " that was never written: element ", index),
+  throw Error(Error::Kind::state, str("read of ", what, " that was never written: element ", index),
       "a missing barrier, wait or store");
 }
 void fail_alignment(const char* what, int64_t index, size_t bytes) {
-  fail(cat(what, " not aligned: element ", index, "; a vector access needs a multiple of ", bytes,
+  fail(str(what, " not aligned: element ", index, "; a vector access needs a multiple of ", bytes,
       " bytes"));
 }
 void fail_fault(uint32_t fault, int64_t index, int64_t value, int64_t count) {
   const bool label = fault == uint32_t(Fault::label_out_of_range);
-  throw Error(Error::Kind::data, cat(label ? "label out of range: " : "index out of range: ", value,
+  throw Error(Error::Kind::data, str(label ? "label out of range: " : "index out of range: ", value,
                                      label ? " in row " : " at item ", index, "; ", count,
                                      label ? " classes" : " rows", " are 0..", count - 1));
 }

@@ -176,13 +176,13 @@ int run_geglu(
       {std::pair{"--profile needs", !flags.comparison.files.formats.empty()},
           {"--expect and --fail-on need", !view.expect.empty() || !view.fail_on.empty()}})
     SINTER_CHECK(
-        both || !is_given, usage, cat("usage: ", what, " --mode both: the mode is ", flags.mode));
+        both || !is_given, usage, str("usage: ", what, " --mode both: the mode is ", flags.mode));
   run.check_flags(both);
   tell_cost(flags, device, out);
 
   const auto eager = make({.fused = false});
   const std::string threads = cli::choose_threads(common.threads, device,
-      cat(run.workload, ", batch ", *flags.batch, ", ", run.comparison.dtype),
+      str(run.workload, ", batch ", *flags.batch, ", ", run.comparison.dtype),
       [&] { return [&] { (*eager)(); }; });
   if (device == kCpu) out.note("threads", threads);
   fit_time(

@@ -257,7 +257,7 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
       const std::string& name = b[i].name;
       if (parity.not_compared.contains(name.substr(name.find('/') + 1)))
         continue;  // of a state, too
-      const auto is = [&](const OptimizerState& s) { return name.starts_with(cat(s.name, "/")); };
+      const auto is = [&](const OptimizerState& s) { return name.starts_with(str(s.name, "/")); };
       const auto of = std::ranges::find_if(averages, is);
       const bool square = squares && of != averages.end() && of->degree == 2;
       (square ? *squares : worst).see(name, a[i].tensor, b[i].tensor);
@@ -292,7 +292,7 @@ std::pair<int64_t, std::string> first_nan(const Maker& make, const Batch& batch,
   while (++i < steps - 1) trainer->step(batch);
   for (; i <= steps; ++i) {
     const std::string found = mnist::first_nan([&] { trainer->step(batch); });
-    if (!found.empty()) return {i, cat("step ", i, ", ", found)};
+    if (!found.empty()) return {i, str("step ", i, ", ", found)};
   }
   return {};
 }
@@ -390,7 +390,7 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   check_agreement(parity, compare_run, lr);
   // That both sides have a NaN says nothing of the rest: as train, it is no success.
   SINTER_CHECK(parity.nan().empty(), numeric,
-      cat("compare: nan on both sides: ", parity.nan(), "; ", first_nan(make, batch, 1).second),
+      str("compare: nan on both sides: ", parity.nan(), "; ", first_nan(make, batch, 1).second),
       "results that are nan cannot be compared: a smaller learning rate, or other weights");
   if (const int64_t bad = eager->state().first_bad_step; bad >= 0) {
     const std::string nan = first_nan(make, batch, bad + 1).second;

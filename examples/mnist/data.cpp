@@ -32,7 +32,7 @@ int verify(const DataCommandFlags& flags, Output& out) {
         grouped(set.size()), set.darkest, set.brightest, set.mean, set.blank, set.repeated);
     std::vector<std::string> counts;
     for (size_t label = 0; label < set.counts.size(); ++label)
-      counts.push_back(cat(label, ": ", set.counts[label]));
+      counts.push_back(str(label, ": ", set.counts[label]));
     out.result("labels", join(counts, "  "));
     out.result("means", "class means are right for {:.1f} % of {}, more than {:.1f} expected",
         100 * set.class_means, set.name, 100 * set.wanted);
@@ -63,9 +63,9 @@ int make(const DataCommandFlags& flags, Output& out) {
   fs::create_directories(folder, error);
   const std::string shown = sinter::shown(flags.what);
   SINTER_CHECK(fs::is_directory(folder, error), checkpoint,
-      cat("data: cannot make the folder: ", shown, "; ",
+      str("data: cannot make the folder: ", shown, "; ",
           error ? error.message() : "a file is there"));
-  SINTER_CHECK(fs::is_empty(folder, error), usage, cat("usage: folder is not empty: ", shown),
+  SINTER_CHECK(fs::is_empty(folder, error), usage, str("usage: folder is not empty: ", shown),
       "mnist data make ANOTHER");
   write_set(folder, "train", flags.data_seed, 0, flags.train, out);
   write_set(folder, "t10k", flags.data_seed, kFirstTestDigit, flags.test, out);
@@ -100,13 +100,13 @@ void add_data(App&, Command& command) {
     check_word("unknown word", words[0], known, " for data", "mnist data --help");
     const bool makes = words[0] == "make";
     SINTER_CHECK(words.size() <= 2 && (words.size() == 2 || !makes), usage,
-        cat("usage: data ", makes ? "make takes one folder" : "verify takes at most one data set",
+        str("usage: data ", makes ? "make takes one folder" : "verify takes at most one data set",
             ", given ", words.size() - 1),
         makes ? "mnist data make DIR" : "mnist data verify DIR");
     for (const char* name : {"train", "test", "data-seed", "classes"}) {
       const bool fits = (std::string_view(name) != "classes") == makes;
       SINTER_CHECK(fits || command.flags[name].source != Source::command_line, usage,
-          cat("usage: --", name, " is a flag of data ", makes ? "verify" : "make",
+          str("usage: --", name, " is a flag of data ", makes ? "verify" : "make",
               ": given for data ", words[0]));
     }
     if (words.size() == 2) flags.what = words[1];

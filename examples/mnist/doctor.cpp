@@ -38,12 +38,12 @@ class Doctor {
       return true;
     } catch (const Error& error) {
       if (error.kind() == Error::Kind::not_built) {
-        line("note", what, cat(error.message(), "; ", error.hint()));
+        line("note", what, str(error.message(), "; ", error.hint()));
         return false;
       }
       line("FAIL", what, error.message());
       if (first_.empty())
-        first_ = cat(what, ": ", error.hint().empty() ? error.message() : with_flags(error.hint()));
+        first_ = str(what, ": ", error.hint().empty() ? error.message() : with_flags(error.hint()));
       return false;
     }
   }
@@ -71,22 +71,22 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
 #endif
   doctor.line("ok", "version",
       fmt::format("sinter {}, {}", kVersion, git_id.empty() ? "not from git" : git_id));
-  doctor.ok_or_note(!*slow, "build", cat(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, slow));
+  doctor.ok_or_note(!*slow, "build", str(SINTER_COMPILER, ", ", SINTER_BUILD_TYPE, slow));
   doctor.ok_or_note(has_onednn(), "products",
-      cat(gemm_backend_name(),
+      str(gemm_backend_name(),
           has_onednn()
               ? ""
               : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));
   std::string why;
   const std::string mpi = distributed::mpi_version(&why);
   doctor.ok_or_note(!mpi.empty(), "ranks",
-      mpi.empty() ? cat("training is one process, MPI is not in this build (libopenmpi-dev, "
+      mpi.empty() ? str("training is one process, MPI is not in this build (libopenmpi-dev, "
                         "openmpi-bin): ",
                         why)
                   : mpi + "; mpirun -np 4 mnist train uses it");
   const std::string nccl = distributed::nccl_version(&why);
   doctor.ok_or_note(!nccl.empty(), "nccl",
-      nccl.empty() ? cat("none, for sums between cards: ", why)
+      nccl.empty() ? str("none, for sums between cards: ", why)
                    : nccl + ", for sums between cards");
 }
 
@@ -143,7 +143,7 @@ std::string step_text(Device device, CommonFlags& common) {
   while (!trainer->captured_step() || !trainer->captured_step()->captured()) trainer->step(batch);
   const measure::Blame blame = measure::blame(trainer->captured_step()->captured()->recorded,
       {batch.images, batch.labels}, {.devices = {device}});
-  SINTER_CHECK(!blame.first && !blame.first_nan, check, cat(device.str(), ": ", blame.verdict()));
+  SINTER_CHECK(!blame.first && !blame.first_nan, check, str(device.str(), ": ", blame.verdict()));
   return "one step, against f64 " + blame.verdict();
 }
 
@@ -157,7 +157,7 @@ int look_at_file(const std::string& path, Output& out) {
     const int64_t size = tensor.numel() * int64_t(size_of(tensor.dtype()));
     bytes += size;
     if (!name.starts_with("sinter.")) weights.push_back({name, tensor});
-    grid.add({escaped(name), cat(name_of(tensor.dtype()), tensor.shape().str())});
+    grid.add({escaped(name), str(name_of(tensor.dtype()), tensor.shape().str())});
     object["tensors"].push_back({{"name", name}, {"dtype", tensor.dtype()},
         {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}});
   }
@@ -184,7 +184,7 @@ void add_doctor(App& app, Command& command) {
   command.inputs_name = "[FILE]";
   command.check = [] {
     SINTER_CHECK(files.size() <= 1, usage,
-        cat("usage: doctor takes one file, given ", files.size(), ": ", escaped(join(files))));
+        str("usage: doctor takes one file, given ", files.size(), ": ", escaped(join(files))));
   };
   command.run = [&app](Output& out) {
     if (!files.empty()) return look_at_file(files[0], out);

@@ -100,7 +100,7 @@ std::string first_nan(const std::function<void()>& run) {
 std::string why_not_finite(nn::Module& model, const Tensor& images) {
   for (const auto& [name, tensor] : model.state_dict()) {
     if (const std::string found = not_finite(tensor); !found.empty())
-      return cat(name, " has ", found);
+      return str(name, " has ", found);
   }
   const NoGrad no_grad;
   return first_nan([&] { model(images); });
@@ -172,18 +172,18 @@ void print_tables(const Evaluation& e, const EvalFlags& eval, Output& out) {
   profiler::Grid classes({"<class", "precision", "recall", "F1", "images"});
   for (const ClassRow& row : e.class_rows()) {
     const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
-    classes.add({cat(row.label), percent(row.precision), percent(row.recall),
+    classes.add({str(row.label), percent(row.precision), percent(row.recall),
         fmt::format("{:.3f}", row.f1), grouped(row.images)});
   }
   out.result_text("\n" + classes.text());
   if (eval.confusion) {
     std::vector<std::string> titles{"<label"};
-    for (int64_t read = 0; read < e.classes; ++read) titles.push_back(cat("as ", read));
+    for (int64_t read = 0; read < e.classes; ++read) titles.push_back(str("as ", read));
     profiler::Grid counts(std::move(titles));
     for (int64_t label = 0; label < e.classes; ++label) {
-      std::vector<std::string> row{cat(label)};
+      std::vector<std::string> row{str(label)};
       for (int64_t read = 0; read < e.classes; ++read)
-        row.push_back(e.count(label, read) ? cat(e.count(label, read)) : ".");
+        row.push_back(e.count(label, read) ? str(e.count(label, read)) : ".");
       counts.add(std::move(row));
     }
     out.result_text("\n" + counts.text());
@@ -191,7 +191,7 @@ void print_tables(const Evaluation& e, const EvalFlags& eval, Output& out) {
   if (eval.worst == 0) return;
   profiler::Grid worst({"<worst", "label", "read as", "loss"});
   for (const auto& item : e.worst)
-    worst.add({cat("item ", item.index), cat(item.label), cat(item.read_as),
+    worst.add({str("item ", item.index), str(item.label), str(item.read_as),
         std::isnan(item.loss) ? "nan" : fmt::format("{:.2f}", item.loss)});
   out.result_text("\n" + worst.text());
 }
@@ -221,7 +221,7 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   data.to(device);
   const Split& split = eval.set == "test" ? data.test : eval.set == "val" ? data.val : data.train;
   SINTER_CHECK(split.size() > 0, data,
-      cat("data: no images: --set ", eval.set, " of ", data.name, " has 0"));
+      str("data: no images: --set ", eval.set, " of ", data.name, " has 0"));
   out.note("data", "{}: {} {} images", data.description, eval.set, grouped(split.size()));
 
   const Evaluation e = evaluate(*saved.model, split,
@@ -235,7 +235,7 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   print_tables(e, eval, out);
   if (!eval.html.empty()) {
     const std::string summary =
-        cat(saved.flags.model.describe(), "   ", data.name, "   ", eval.set, " ", e.summary());
+        str(saved.flags.model.describe(), "   ", data.name, "   ", eval.set, " ", e.summary());
     write_file(eval.html, worst_page(e, split, summary, common.command));
     out.note("html", "{}: a page of the images read worst", escaped(eval.html));
   }
@@ -244,8 +244,8 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
   object["worst"] = e.worst;
   out.json("sinter.eval/1", object);
   SINTER_CHECK(std::isfinite(e.loss()), numeric,
-      cat("eval: loss is ", cli::loss(e.loss()), ": ", escaped(saved.path),
-          e.not_finite.empty() ? "" : cat("; ", e.not_finite)));
+      str("eval: loss is ", cli::loss(e.loss()), ": ", escaped(saved.path),
+          e.not_finite.empty() ? "" : str("; ", e.not_finite)));
   return 0;
 }
 

@@ -29,7 +29,7 @@ ProfileSteps parse_profile_steps(const std::string& text) {
   const std::string what = "usage: --profile-steps";
   const std::vector<std::string_view> items = parts_of(text, ":");
   SINTER_CHECK(items.size() == 3 || items.size() == 4, usage,
-      cat(what, " is not W:U:A[:R]: ", in_message(text), "; ",
+      str(what, " is not W:U:A[:R]: ", in_message(text), "; ",
           count_of(std::ssize(items), "number"), ", wanted 3 or 4"),
       "--profile-steps 1:3:20");
   ProfileSteps steps;
@@ -99,7 +99,7 @@ template <class Numbers> std::string usual_numbers(Numbers nn::OptimizerChoice::
   std::string text = text_of(usual);
   for (const nn::OptimizerChoice& choice : nn::optimizers()) {
     const bool has_others = choice.*of != usual && choice.*of != Numbers{};
-    if (has_others) text += cat(", ", choice.name, " ", text_of(choice.*of));
+    if (has_others) text += str(", ", choice.name, " ", text_of(choice.*of));
   }
   return text;
 }
@@ -118,7 +118,7 @@ std::string ModelFlags::net() const {
   if (!named) return model;
   if (named->layers.empty()) return "";
   const std::string layers(named->layers);
-  return cat(dropout ? with_dropout(layers, *dropout) : layers, classes);
+  return str(dropout ? with_dropout(layers, *dropout) : layers, classes);
 }
 
 std::string ModelFlags::name() const { return find_model(model) ? model : "net"; }
@@ -126,7 +126,7 @@ std::string ModelFlags::name() const { return find_model(model) ? model : "net";
 std::string ModelFlags::describe() const {
   if (!find_model(model)) return model;
   std::string text =
-      cat(model, " ", net().empty() ? join(sizes(), "-") : cat(image_size, "-", classes));
+      str(model, " ", net().empty() ? join(sizes(), "-") : str(image_size, "-", classes));
   if (model == "mlp") text += " " + act;
   if (dropout && std::ranges::count(models_with("dropout"), model) > 0 &&
       (model != "mlp" || *dropout > 0))
@@ -135,8 +135,8 @@ std::string ModelFlags::describe() const {
 }
 
 std::string TrainFlags::workload() const {
-  return cat(model.describe(), ", ", optimizer.optimizer,
-      optimizer.accum > 1 ? cat(" in parts of ", optimizer.batch) : "");
+  return str(model.describe(), ", ", optimizer.optimizer,
+      optimizer.accum > 1 ? str(" in parts of ", optimizer.batch) : "");
 }
 
 nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
@@ -300,14 +300,14 @@ void resolve(const Flags& flags, TrainFlags& train) {
       "usage: --dry-run and --overfit-batch exclude each other: both are given");
   const bool no_training = train.run.dry_run || train.run.overfit_batch;
   SINTER_CHECK(!no_training || flags["profile"].source != Source::command_line, usage,
-      cat("usage: ", train.run.dry_run ? "--dry-run" : "--overfit-batch",
+      str("usage: ", train.run.dry_run ? "--dry-run" : "--overfit-batch",
           " and --profile exclude each other: both are given"),
       "--steps 24 --profile is a short run with a profile");
   for (const Flag& flag : flags.all()) {
     const bool of_a_profile = flag.topic == "table" || flag.name == "profile-steps";
     SINTER_CHECK(
         !of_a_profile || !train.mode.profile.formats.empty() || flag.source != Source::command_line,
-        usage, cat("usage: ", flag.shown(), " needs --profile: none is given"),
+        usage, str("usage: ", flag.shown(), " needs --profile: none is given"),
         "--profile prints the table");
   }
   if (train.mode.mode == "fused") {
@@ -318,7 +318,7 @@ void resolve(const Flags& flags, TrainFlags& train) {
   }
   for (const char* name : {"rules", "explain", "dump-graph"}) {
     SINTER_CHECK(flags[name].source != Source::command_line, usage,
-        cat("usage: --", name, " needs --mode fused: the mode is eager"),
+        str("usage: --", name, " needs --mode fused: the mode is eager"),
         "mnist compare --explain shows what fusing changes");
   }
 }
@@ -328,7 +328,7 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
   flags.check_uses();
   const std::vector<double>& betas = optimizer.betas;
   SINTER_CHECK(betas.empty() || betas.size() == 2, usage,
-      cat("usage: --betas has ", count_of(std::ssize(betas), "number"), ": ", join(betas, ","),
+      str("usage: --betas has ", count_of(std::ssize(betas), "number"), ": ", join(betas, ","),
           "; wanted 2"),
       "--betas 0.9,0.999");
   if (train.model.model == "geglu") {
@@ -348,7 +348,7 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
   if (train.model.dtype == "tf32") {
     const Device device = choose_device(train.common->device).first;
     SINTER_CHECK(device.type != Device::Type::cpu, usage,
-        cat("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
+        str("usage: --dtype tf32 needs cuda or simt: the device is ", device.str()),
         "--dtype f32, or --dtype bf16");
   }
 }
@@ -356,7 +356,7 @@ void resolve_step(const Flags& flags, TrainFlags& train) {
 bool cpu_has(std::string_view feature) {
   ClassicStream<std::ifstream> cpuinfo("/proc/cpuinfo");
   for (std::string line; std::getline(cpuinfo, line);) {
-    if (line.starts_with("flags")) return (line + " ").find(cat(" ", feature, " ")) != line.npos;
+    if (line.starts_with("flags")) return (line + " ").find(str(" ", feature, " ")) != line.npos;
   }
   return false;
 }
@@ -402,7 +402,7 @@ std::optional<double> preset_seconds(const std::string& name) { return preset_na
 
 std::string preset(const std::string& name, const CommonFlags& common, const std::string& command) {
   if (name.empty()) return "";
-  std::string config = cat("[", command, "]\n", preset_named(name).flags);
+  std::string config = str("[", command, "]\n", preset_named(name).flags);
   if (name == "fast98") {
     const Device device = choose_device(common.device).first;
     const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));

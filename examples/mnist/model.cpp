@@ -29,11 +29,11 @@ std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {
   auto net =
       std::make_shared<nn::Net>(flags.net(), Shape{image.channels, image.height, image.width});
   SINTER_CHECK(net->output() == Shape{flags.classes}, usage,
-      cat("usage: --model gives ", net->output().str(), " for an image, wanted ",
+      str("usage: --model gives ", net->output().str(), " for an image, wanted ",
           Shape{flags.classes}.str(), ": a number for each of --classes"),
-      net->output().rank() == 1 ? cat("--classes ", net->output()[0], ", or linear ", flags.classes,
+      net->output().rank() == 1 ? str("--classes ", net->output()[0], ", or linear ", flags.classes,
                                       " at the end of --model")
-                                : cat("flatten; linear ", flags.classes, " at the end of --model"));
+                                : str("flatten; linear ", flags.classes, " at the end of --model"));
   return net;
 }
 
@@ -61,7 +61,7 @@ bool has_trained_on(const SavedModel& saved, const Dataset& data) {
 
 void require_model(const SavedModel& saved) {
   SINTER_CHECK(!saved.flags.model.model.empty(), checkpoint,
-      cat("checkpoint: not a model of mnist: ", shown(saved.path), "; it is ",
+      str("checkpoint: not a model of mnist: ", shown(saved.path), "; it is ",
           nn::architecture(saved.tensors), " without sinter.config"),
       "mnist train --model LAYERS --init FILE takes its weights");
 }
@@ -107,7 +107,7 @@ std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
   const Device device = batch.images.device();
   const std::string work =
       fmt::format("{}, images {}{}, {}", flags.model.describe(), batch.images.shape().str(),
-          flags.optimizer.accum > 1 ? cat(" in parts of ", flags.optimizer.batch) : "",
+          flags.optimizer.accum > 1 ? str(" in parts of ", flags.optimizer.batch) : "",
           flags.model.dtype);
   return cli::choose_threads(flags.common->threads, device, work, [&] {
     TrainFlags eager = flags;
@@ -124,25 +124,25 @@ std::string find_checkpoint(
   const std::string shown = sinter::shown(run_or_file);
   const char* hint = "mnist train makes one; another RUN or FILE.safetensors can be named";
   const fs::file_status status = fs::status(run_or_file, error);
-  SINTER_CHECK(fs::exists(status), checkpoint, cat("checkpoint: nothing there: ", shown), hint);
+  SINTER_CHECK(fs::exists(status), checkpoint, str("checkpoint: nothing there: ", shown), hint);
   if (!fs::is_directory(status)) return run_or_file;
   for (const char* name : names) {
     if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error))
       return path.string();
   }
   throw Error(Error::Kind::checkpoint,
-      cat("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
+      str("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
 }
 
 void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {
   constexpr size_t kMaxConfig = 1 << 16;
   try {
     SINTER_CHECK(config.size() <= kMaxConfig, usage,
-        cat("it has ", config.size(), " bytes, at most ", kMaxConfig));
+        str("it has ", config.size(), " bytes, at most ", kMaxConfig));
     apply_config(config, "sinter.config", flags, "train", {"train"}, Source::checkpoint);
   } catch (const Error& error) {
     throw Error(Error::Kind::checkpoint,
-        cat("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
+        str("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
   }
 }
 
@@ -178,7 +178,7 @@ SavedModel read_model(const std::string& run_or_file) {
     if (side > 0) model.image_size = ImageShape{.height = side, .width = side}.str();
   }
   SINTER_CHECK(chain.sizes.empty() || chain.sizes.front() == model.image().pixels(), checkpoint,
-      cat("checkpoint: not a model of mnist: ", shown, " is ", nn::architecture(saved.tensors),
+      str("checkpoint: not a model of mnist: ", shown, " is ", nn::architecture(saved.tensors),
           "; it takes ", chain.sizes.front(), " numbers, and an image of ", model.image_size,
           " has ", model.image().pixels()));
   model.model = chain.kind;
@@ -191,7 +191,7 @@ SavedModel read_model(const std::string& run_or_file) {
 void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name) {
   const ModelFlags& model = saved.flags.model;
   SINTER_CHECK(model.model.empty() || images == model.image(), data,
-      cat("data: images of another size: ", name, " has ", images.str(), ", the model ",
+      str("data: images of another size: ", name, " has ", images.str(), ", the model ",
           escaped(saved.path), " reads ", model.image_size));
 }
 

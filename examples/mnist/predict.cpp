@@ -101,7 +101,7 @@ class Predictor {
     for (const std::string& input : flags_.inputs) read_input(saved, input, inputs);
     for (const Input& input : inputs) predict(input);
     out_.json("sinter.predict/1", {{"model", path_}, {"predictions", predictions_}});
-    SINTER_CHECK(not_finite_.empty(), numeric, cat("predict: ", not_finite_));
+    SINTER_CHECK(not_finite_.empty(), numeric, str("predict: ", not_finite_));
   }
 
  private:
@@ -111,10 +111,10 @@ class Predictor {
     const Dataset data = load_data(saved, options, out_);
     if (is_pair(data.place)) out_.note("data", data.description);
     SINTER_CHECK(index < data.test.size(), usage,
-        cat("usage: --index out of range: ", index, "; the test set of ", data.name, " has 0..",
+        str("usage: --index out of range: ", index, "; the test set of ", data.name, " has 0..",
             data.test.size() - 1));
     const Split one = slice(data.test, index, index + 1);
-    return {cat("test image ", index), one, one.labels.to_vector<int64_t>()[0]};
+    return {str("test image ", index), one, one.labels.to_vector<int64_t>()[0]};
   }
 
   void read_input(
@@ -122,7 +122,7 @@ class Predictor {
     if (!input.ends_with(".npy")) {
       const bool grey = size_.channels == 1;
       SINTER_CHECK(grey || size_.channels == 3, data,
-          cat("png: grey or of three colours: ", escaped(input), "; the model reads images of ",
+          str("png: grey or of three colours: ", escaped(input), "; the model reads images of ",
               size_.str()),
           "a .npy file [1, H, W, C] in its place");
       const PngImage image =
@@ -139,7 +139,7 @@ class Predictor {
     const Split all{images, Tensor::zeros({n}, DType::i32)};
     check_images(saved, all.image(), escaped(input));
     for (int64_t i = 0; i < n; ++i)
-      inputs.push_back({n == 1 ? escaped(input) : cat(escaped(input), " ", i),
+      inputs.push_back({n == 1 ? escaped(input) : str(escaped(input), " ", i),
           sinter::slice(all, i, i + 1), {}});
   }
 
@@ -167,7 +167,7 @@ class Predictor {
     capture::check_forward(graph, flags_.graph);
     const capture::Value& x = graph.values[graph.inputs[0]];
     SINTER_CHECK(x.shape[1] == size_.pixels(), data,
-        cat("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(),
+        str("graph: not for predict: ", escaped(flags_.graph), "; its input is f32", x.shape.str(),
             ", an image is f32[1, ", size_.pixels(), "]"),
         "mnist predict --dump-graph F writes one that fits");
     graph = capture::bind(std::move(graph), [&](const std::string& name) {
@@ -187,7 +187,7 @@ class Predictor {
       // What an op says of its operands is the file's fault here, and no caller's.
       if (exit_code(error.kind()) > exit_code(Error::Kind::checkpoint)) throw;
       throw Error(Error::Kind::data,
-          cat("graph: not for predict: ", escaped(flags_.graph), "; ", error.message()));
+          str("graph: not for predict: ", escaped(flags_.graph), "; ", error.message()));
     }
     return executor_->outputs()[0];
   }
@@ -243,7 +243,7 @@ class Predictor {
     Json rows = Json::array();
     for (const int64_t batch : flags_.batch) {
       for (const Timed& t : time_modes(batch)) {
-        grid.add({cat(t.batch), t.mode, cat(t.threads), us(t.at(0.5)), us(t.at(0.9)),
+        grid.add({str(t.batch), t.mode, str(t.threads), us(t.at(0.5)), us(t.at(0.9)),
             us(t.at(0.99)), cli::rate(t.images_per_s())});
         rows.push_back(t);
       }
@@ -278,7 +278,7 @@ class Predictor {
     for (size_t i = 1; i < order.size(); ++i)
       text += fmt::format("{}{} {}", i == 1 ? "   then " : ", ", order[i], percent(p[order[i]]));
     if (std::isnan(p[0]) && not_finite_.empty())
-      not_finite_ = cat("probabilities are nan: ", input.name, ", model ", escaped(path_), "; ",
+      not_finite_ = str("probabilities are nan: ", input.name, ", model ", escaped(path_), "; ",
           why_not_finite(*model_, batch.images));
     text += fmt::format("     ({}{}, model {}, {})", input.name,
         input.label ? fmt::format(", label {}", *input.label) : "", escaped(path_),
@@ -330,7 +330,7 @@ void add_predict(App& app, Command& command) {
     if (!predict.dump_graph.empty())
       check_writable(predict.dump_graph, "--dump-graph", predict.force);
     SINTER_CHECK(!predict.index || inputs.empty(), usage,
-        cat("usage: INPUT and --index exclude each other: ",
+        str("usage: INPUT and --index exclude each other: ",
             escaped(inputs.empty() ? "" : inputs[0]), ", ", *predict.index));
     SINTER_CHECK(predict.bench ? inputs.empty() && !predict.index : !command.flags.given("batch"),
         usage, "usage: --bench takes no INPUT and no --index, and --batch needs --bench",

@@ -54,7 +54,7 @@ std::string time_text(const Run& run, std::optional<int64_t> planned = {}) {
   const profiler::Unit unit = profiler::unit_of_us(us);
   return fmt::format("{} of training, {}{}{}     run {}", cli::seconds(run.time.seconds()),
       run.steps_text(planned),
-      steps > 0 ? cat(", ", profiler::time_text(us / unit.size), " ", unit.name, "/step") : "",
+      steps > 0 ? str(", ", profiler::time_text(us / unit.size), " ", unit.name, "/step") : "",
       run.device == kCpu ? ", " + count_of(num_threads(), "thread") : "",
       escaped(run.folder->name()));
 }
@@ -68,10 +68,10 @@ void StepProfile::prepare() {
   if (formats.empty() || left <= 0) return;
   const ProfileSteps& window = run_.flags.mode.window;
   SINTER_CHECK(left > window.wait + window.warmup, usage,
-      cat("usage: --profile-steps ", run_.flags.mode.profile_steps,
+      str("usage: --profile-steps ", run_.flags.mode.profile_steps,
           " records nothing: the run has ", left, " steps, wanted ",
           window.wait + window.warmup + 1, " at least"),
-      cat("--profile-steps 0:0:", left, " records them all"));
+      str("--profile-steps 0:0:", left, " records them all"));
   if (!run_.resumed) return;
   const profiler::Exports files{run_.resumed->folder + "/profile", formats, false,
       "usage: --profile", "move it away, or leave out --profile"};

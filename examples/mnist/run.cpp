@@ -86,7 +86,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   }
   note_model(*model);
   const std::string where =
-      ranks.many() ? cat(device.str().substr(0, 4), " x ", ranks.size(), " ranks") : device.str();
+      ranks.many() ? str(device.str().substr(0, 4), " x ", ranks.size(), " ranks") : device.str();
   int64_t& asked = flags.common->threads;
   // Those of the run, where it goes on on the same device.
   if (resumed && (asked == 0 || all_flags["threads"].source == Source::checkpoint))
@@ -101,7 +101,7 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   out.note("device", "{}{}, {}{}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
       ranks.many() ? fmt::format("{} ranks of ", ranks.size()) : "", threads, flags.model.dtype,
       flags.mode.mode);
-  out.detail(cat("matrix products by ", gemm_backend_name()));
+  out.detail(str("matrix products by ", gemm_backend_name()));
   note_emulator(device, out);
 #ifndef NDEBUG
   out.note("note", "this build is made to find errors: times mean little");
@@ -178,7 +178,7 @@ void Run::check_last_batch() {
     int64_t size = flags.optimizer.batch + 1;
     while (n % size == 1 && size <= n) ++size;
     throw Error(Error::Kind::usage, error.message(),
-        cat("--batch-size ", size, " leaves no batch of one row, or --model without batchnorm"));
+        str("--batch-size ", size, " leaves no batch of one row, or --model without batchnorm"));
   }
 }
 
@@ -212,7 +212,7 @@ void Run::check_room() const {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(folder->name(), error);
   SINTER_CHECK(error || int64_t(space.available) >= need, checkpoint,
-      cat("checkpoint: no room for the run: ", shown(folder->name()), "; its weights take up to ",
+      str("checkpoint: no room for the run: ", shown(folder->name()), "; its weights take up to ",
           cli::bytes(need), ", ", cli::bytes(int64_t(space.available)), " are free"),
       "make room there, or --out DIR takes another place");
 }
@@ -223,13 +223,13 @@ void Run::go_on() {
   const auto refuse = [&](const std::string& what, const std::string& facts,
                           const std::string& hint = "") {
     throw Error(Error::Kind::checkpoint,
-        cat("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
+        str("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
   };
   if (nn::to_json(nn::read_checkpoint(resumed->file).state) != nn::to_json(was))
     refuse("changed since it was read", "another process goes on with this run");
   if (was.data_crc == now.data_crc && is_pair(resumed->place) != is_pair(data.place)) {
     refuse("cannot resume with another split of the data",
-        cat("the run took it from ", escaped(resumed->place), ", here it is ", data.description),
+        str("the run took it from ", escaped(resumed->place), ", here it is ", data.description),
         "without --data and SINTER_DATA the run looks where it found its data");
   }
   try {
@@ -244,7 +244,7 @@ void Run::go_on() {
   // What keeps the run from ending with the bits of an undisturbed one.
   std::vector<std::string> differences = resumed->differences;
   const auto compare = [&](const char* what, const auto& then, const auto& here) {
-    if (then != here) differences.push_back(cat(what, " was ", then, ", now ", here));
+    if (then != here) differences.push_back(str(what, " was ", then, ", now ", here));
   };
   compare("device", escaped(was.device), now.device);
   compare("--threads", was.threads, now.threads);
@@ -301,7 +301,7 @@ void Run::check_finite(const StepState& state) const {
           std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
           state.last_good_loss, trainer->lr_of(state.first_bad_step), kept),
       fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
-          saved_step >= 0 ? cat("--resume ", as_word(folder->name()), " ") : "",
+          saved_step >= 0 ? str("--resume ", as_word(folder->name()), " ") : "",
           flags.mode.mode == "fused" ? "--mode eager " : "",
           saved_step >= 0 ? "replays and " : ""));
 }
@@ -309,7 +309,7 @@ void Run::check_finite(const StepState& state) const {
 std::string Run::steps_text(std::optional<int64_t> planned) const {
   const std::string of = planned ? " of " + grouped(*planned) : "";
   if (first_step == 0)
-    return planned ? cat(grouped(at().step), of, " steps") : count_of(at().step, "step");
+    return planned ? str(grouped(at().step), of, " steps") : count_of(at().step, "step");
   double seconds = 0;  // of whole epochs; what a stop cut off is in no row
   for (const EpochRow& row : log->rows()) seconds += row.seconds;
   return fmt::format("{}, {} now; in all {}{} steps, {} in {}",

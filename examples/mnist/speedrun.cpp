@@ -49,7 +49,7 @@ struct Speedrun {
            (!target_seconds || seconds.high <= *target_seconds);
   }
   std::string target_text() const {
-    return cat(target_acc ? fmt::format("{} %", *target_acc) : "any", " in ",
+    return str(target_acc ? fmt::format("{} %", *target_acc) : "any", " in ",
         target_seconds ? fmt::format("{} s", *target_seconds) : "any time");
   }
   // Of docs/results/speedrun.md.
@@ -97,7 +97,7 @@ void run_seeds(SpeedrunFlags& flags, const Flags& all_flags, Speedrun& speedrun,
     speedrun.steps = run.at().step;
     const SeedRow& row = speedrun.runs.emplace_back(
         SeedRow{train.common->seed, 100 * e.accuracy(), e.loss(), run.time.seconds()});
-    out.result(cat("seed ", row.seed), "{:.2f} %  loss {}  {:.2f} s", row.accuracy,
+    out.result(str("seed ", row.seed), "{:.2f} %  loss {}  {:.2f} s", row.accuracy,
         cli::loss(row.loss), row.seconds);
   }
 }

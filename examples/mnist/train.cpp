@@ -219,9 +219,9 @@ int train(Run& run) {
     if (error.kind() != Error::Kind::checkpoint || !run.ranks.first()) throw;
     const std::string name = run.folder->name();
     throw Error(error.kind(),
-        cat(error.message(), "; ", escaped(name), " holds ", run.folder->holds()),
+        str(error.message(), "; ", escaped(name), " holds ", run.folder->holds()),
         run.saved_step < 0 ? error.hint()
-                           : cat("make room there, then mnist train --resume ", as_word(name),
+                           : str("make room there, then mnist train --resume ", as_word(name),
                                  " goes on after step ", run.saved_step));
   }
   return run.ranks.interrupted() ? report_interrupted(run, profile) : report(run, profile);
@@ -245,7 +245,7 @@ std::string said_of(const Flags& flags, std::string_view name) {
 Resumed open_resumed(Flags& flags, TrainFlags& train) {
   for (const char* name : kExcluded) {
     SINTER_CHECK(flags[name].source != Source::command_line, usage,
-        cat("usage: --resume and --", name, " exclude each other: both are given"));
+        str("usage: --resume and --", name, " exclude each other: both are given"));
   }
   namespace fs = std::filesystem;
   // Of a run without last.safetensors the others are looked at, to say that they are weights only.
@@ -270,14 +270,14 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   for (const char* name : kFixed) {
     const std::string was = said_of(saved, name), now = said_of(flags, name);
     SINTER_CHECK(was == now, checkpoint,
-        cat("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ", was,
+        str("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ", was,
             ", asked ", now));
   }
   std::vector<std::string> said(std::begin(kSaid), std::end(kSaid));
   if (train.optimizer.schedule != "constant") said.insert(said.end(), {"epochs", "steps"});
   for (const std::string& name : said) {
     const std::string was = said_of(saved, name), now = said_of(flags, name);
-    if (was != now) out.differences.push_back(cat("--", name, " was ", was, ", now ", now));
+    if (was != now) out.differences.push_back(str("--", name, " was ", was, ", now ", now));
   }
   return out;
 }
@@ -285,7 +285,7 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
 // What the ranks would not do alike.
 void check_alone(const TrainFlags& flags) {
   SINTER_CHECK(!flags.run.overfit_batch && flags.mode.measure != "on", usage,
-      cat("usage: ", flags.run.overfit_batch ? "--overfit-batch" : "--measure on",
+      str("usage: ", flags.run.overfit_batch ? "--overfit-batch" : "--measure on",
           " is for one process: the launcher has started ", distributed::launched_ranks()),
       "mnist train without mpirun");
 }

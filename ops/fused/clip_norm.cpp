@@ -27,7 +27,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
 std::string limit(Operands in, const Attrs&) {
   for (const Tensor& t : in) {
     if (t.dtype() != in[0].dtype())
-      return cat("a gradient is ", t.describe(), " beside ", in[0].describe(),
+      return str("a gradient is ", t.describe(), " beside ", in[0].describe(),
           "; all must be of one type");
   }
   return "";

@@ -240,7 +240,7 @@ Tensors conv_act_pool_backward_reference(Operands in, const Attrs& attrs) {
 std::string limit(Operands in, const Attrs&) {
   const Tensor y = optional_input(in, 2);
   if (!y.defined() || y.shape() == in[0].shape()) return "";
-  return cat("y is ", y.describe(), "; it must be of dy's shape ", in[0].shape().str());
+  return str("y is ", y.describe(), "; it must be of dy's shape ", in[0].shape().str());
 }
 
 std::vector<Form> conv_backward_forms(bool pooled) {

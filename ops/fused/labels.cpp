@@ -75,7 +75,7 @@ template <class A> std::vector<Form> forms_of(StaticName name, const std::vector
 std::string gate_limit(Operands in, const Attrs&) {
   for (const Tensor& t : in) {
     if (t.rank() != 2 || t.shape() != in[0].shape())
-      return cat("an operand is ", t.describe(), " beside ", in[0].describe(),
+      return str("an operand is ", t.describe(), " beside ", in[0].describe(),
           "; all must be of one shape [B, H]");
   }
   return "";

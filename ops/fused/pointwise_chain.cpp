@@ -19,29 +19,29 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const auto& [p, merged] = attrs.as<ChainAttrs>();
   const char* const name = label_of_chain(attrs).c_str();
   SINTER_CHECK(is_valid(p) && p.n_inputs == int(in.size()), shape,
-      cat(name, ": ", in.size(), " inputs given; not a program for them: it has ", p.n_inputs,
+      str(name, ": ", in.size(), " inputs given; not a program for them: it has ", p.n_inputs,
           " inputs, ", p.n_steps, " steps, ", p.n_outputs, " results; allowed 1..", kChainInputs,
           ", 1..", kChainSteps, ", 1..", kChainOutputs, ", each value made before it is read"));
   SINTER_CHECK(code_of(p).registers <= kChainRegisters, shape,
-      cat(name, ": the steps need ", code_of(p).registers, " values at once; at most ",
+      str(name, ": the steps need ", code_of(p).registers, " values at once; at most ",
           kChainRegisters));
   check_floating(name, "the first operand", in[0]);
   Shape shape;
   for (const Tensor& t : in) {
-    SINTER_CHECK(t.defined(), shape, cat(name, ": an operand is undefined"));
+    SINTER_CHECK(t.defined(), shape, str(name, ": an operand is undefined"));
     shape = broadcast_shapes(name, shape, t.shape());
   }
   const bool rows = by_rows(in, merged);
   for (const Tensor& t : in) {
     check_same_dtype(name, "the first operand", in[0], "a later one", t);
     SINTER_CHECK(rows ? t.rank() == 2 && t.shape() == shape : bool(broadcast_of(t, shape)), shape,
-        cat(name, ": an operand does not fit: it is ", t.describe(), ", the result is ",
+        str(name, ": an operand does not fit: it is ", t.describe(), ", the result is ",
             shape.str(),
             rows ? "; all must be matrices of one shape"
                  : "; it must be dense, with dims of 1 at its ends only"));
   }
   SINTER_CHECK(!merged || p.n_outputs == 2, shape,
-      cat(name, ": ", p.n_outputs, " results given; of halves there must be 2"));
+      str(name, ": ", p.n_outputs, " results given; of halves there must be 2"));
   if (merged) shape[1] *= 2;
   return Tensors(
       size_t(merged ? 1 : p.n_outputs), Tensor::shape_only(shape, in[0].dtype(), in[0].device()));

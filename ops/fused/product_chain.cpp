@@ -71,7 +71,7 @@ Shape product_shape(const ProductChainAttrs& a, Operands in) {
 std::string limit(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<ProductChainAttrs>();
   if (const int live = code_of(a.program).registers; live > kChainRegisters)
-    return cat("the steps need ", live, " values at once; at most ", kChainRegisters);
+    return str("the steps need ", live, " values at once; at most ", kChainRegisters);
   const Shape shape = product_shape(a, in);
   const DType type = a.type_of_results(in);
   for (const Tensor& t : a.operands(in)) {
@@ -82,7 +82,7 @@ std::string limit(Operands in, const Attrs& attrs) {
             ? b && (b->full || b->period == 1 || (of_channels && b->period == shape[1]))
             : b || t.shape() == shape;
     if (fits && t.dtype() == type) continue;
-    return cat("what the steps read does not fit: it is ", t.describe(), "; it must be ",
+    return str("what the steps read does not fit: it is ", t.describe(), "; it must be ",
         name_of(type), shape.str(), " or broadcast, of a convolution a number for each channel");
   }
   return "";
@@ -93,7 +93,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const profiler::StaticName name = label_of_product(attrs);
   const size_t given = a.operands(in).size();
   SINTER_CHECK(is_valid(a.program, true) && size_t(a.program.n_inputs) == given + 1, shape,
-      cat(name, ": ", given, " operands behind the product; not for them is the program ",
+      str(name, ": ", given, " operands behind the product; not for them is the program ",
           a.program.n_inputs, " operands with the product, ", a.program.n_steps, " steps, ",
           a.program.n_outputs, " results; allowed 1..", kChainInputs, ", 0..", kChainSteps, ", 1..",
           kChainOutputs, ", each value made before it is read"));
@@ -104,15 +104,15 @@ Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK((conv || !a.normed) && !(matmul && bias.defined()) &&
                    (!a.merged || (!conv && a.program.n_outputs == 2)),
       shape,
-      cat(name, ": the product is ", print_value(a.product),
-          bias.defined() ? cat(" with the bias ", bias.describe()) : "", a.normed ? ", normed" : "",
-          a.merged ? cat(", its results ", a.program.n_outputs, " halves") : "",
+      str(name, ": the product is ", print_value(a.product),
+          bias.defined() ? str(" with the bias ", bias.describe()) : "", a.normed ? ", normed" : "",
+          a.merged ? str(", its results ", a.program.n_outputs, " halves") : "",
           "; a matmul has no bias, only a conv2d is normed, only two results of others are "
           "halves"));
   const Tensors out = infer_by_reference(kProductChainOp, in, attrs);
   for (const Tensor& t : out) {
     SINTER_CHECK(a.merged || t.shape() == product_shape(a, in), shape,
-        cat(name, ": a result is made of broadcast operands alone: it is ", t.describe(),
+        str(name, ": a result is made of broadcast operands alone: it is ", t.describe(),
             ", the product ", product_shape(a, in).str(), "; they must be equal"));
   }
   return out;

@@ -85,7 +85,7 @@ Derived derive(const OpDef& op, Operands in, const Attrs& attrs) {
     std::string operands;
     for (const Tensor& t : in) operands += (operands.empty() ? "" : ", ") + t.describe();
     throw Error(error.kind(),
-        cat(op.label_of(attrs), ": operands do not fit: ", operands, "; ", error.message()),
+        str(op.label_of(attrs), ": operands do not fit: ", operands, "; ", error.message()),
         error.hint());
   }
 }

@@ -59,18 +59,18 @@ std::string limit(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<RowChainAttrs>();
   const std::vector<int64_t> widths = chain_widths(in);
   if (in[kSaved].defined() && act_saves(a.act) != pointwise::Saves::inputs)
-    return cat("the backward of ", print_value(a.act), " reads x; no other value");
+    return str("the backward of ", print_value(a.act), " reads x; no other value");
   if (a.of_act && !in[kSaved].defined() && act_saves(a.act) == pointwise::Saves::inputs)
-    return cat("the backward of ", print_value(a.act), " reads x itself; an x that it gave");
+    return str("the backward of ", print_value(a.act), " reads x itself; an x that it gave");
   if (in[kX].dtype() == DType::f64) return "the operands are f64; f32 or bf16";
   if (widths.back() > kHeadClasses)
-    return cat("there are ", widths.back(), " classes; at most ", kHeadClasses, " classes");
+    return str("there are ", widths.back(), " classes; at most ", kHeadClasses, " classes");
   const size_t bytes = ChainLayout(widths, in[kX].dtype(), a).bytes(),
                most = shared_memory_limit(in[kX].device());
   if (bytes <= most) return "";
   std::string chain;
   for (const int64_t width : widths) chain += (chain.empty() ? "" : "-") + std::to_string(width);
-  return cat("weights and ", ChainLayout::kRows, " rows of ", chain, " take ", bytes,
+  return str("weights and ", ChainLayout::kRows, " rows of ", chain, " take ", bytes,
       " bytes of shared memory; at most ", most, " bytes");
 }
 
@@ -100,7 +100,7 @@ std::vector<Form> forms() {
 
 Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(layers_of(in) >= 1, shape,
-      cat("row_chain: ", in.size(), " inputs given; it takes ", int(kFirst),
+      str("row_chain: ", in.size(), " inputs given; it takes ", int(kFirst),
           ", and weight and bias of 1 to ", kChainLayers, " layers"));
   return infer_by_reference(kRowChainOp, in, attrs);
 }

@@ -34,7 +34,7 @@ std::string limit(Operands in, const Attrs& attrs) {
   if (!attrs.as<SoftmaxXentAttrs>().grad)
     return grad_output.defined() ? "there is a grad_output; none without grad" : "";
   if (grad_output.dtype() == type) return "";
-  return cat("the grad_output is ", grad_output.describe(), "; it must be ", name_of(type));
+  return str("the grad_output is ", grad_output.describe(), "; it must be ", name_of(type));
 }
 
 std::vector<Form> forms() {

@@ -63,7 +63,7 @@ std::string limit(Operands in, const Attrs&) {
     const bool absent = !layer[kBias].defined();
     for (size_t i = kBias; i < kLayerOperands; ++i) {
       if (absent && layer[i].defined())
-        return cat("the state of a bias without the bias: it is ", layer[i].describe());
+        return str("the state of a bias without the bias: it is ", layer[i].describe());
     }
     if (layer[kDy].dtype() != in[kDy].dtype()) return "element types differ from layer to layer";
   }
@@ -72,7 +72,7 @@ std::string limit(Operands in, const Attrs&) {
 
 Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(in.size() % kLayerOperands == kStepOperands, shape,
-      cat("weight_grad_update: ", in.size(), " inputs given; it takes ", kLayerOperands,
+      str("weight_grad_update: ", in.size(), " inputs given; it takes ", kLayerOperands,
           " per layer and ", kStepOperands, " more"));
   check_step("weight_grad_update", UpdateEnd(in), attrs.as<UpdateAttrs>());
   for (size_t l = 0; l < layers_in(in); ++l) {

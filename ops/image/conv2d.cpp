@@ -28,20 +28,20 @@ Shape output_shape(
     const char* op, const Shape& x, const Shape& weight, const Conv2dAttrs& a, const Facts& facts) {
   const auto in = [](int64_t v, int64_t low) { return v >= low && v <= INT_MAX; };
   SINTER_CHECK(in(a.stride_h, 1) && in(a.stride_w, 1) && in(a.pad_h, 0) && in(a.pad_w, 0), shape,
-      cat(op, ": no such stride or padding: ", facts(), "; stride is [", a.stride_h, ", ",
+      str(op, ": no such stride or padding: ", facts(), "; stride is [", a.stride_h, ", ",
           a.stride_w, "], allowed 1..", INT_MAX, "; padding is [", a.pad_h, ", ", a.pad_w,
           "], allowed 0..", INT_MAX));
   SINTER_CHECK(std::min({weight[0], weight[1], weight[2], weight[3], x[2], x[3]}) > 0, shape,
-      cat(op, ": nothing to multiply: ", facts(), "; x is ", x.str(), ", weight ", weight.str(),
+      str(op, ": nothing to multiply: ", facts(), "; x is ", x.str(), ", weight ", weight.str(),
           "; sizes must be at least 1, but for the batch"));
   Shape y{x[0], weight[0]};
   for (const int d : {2, 3}) {
     const int64_t pad = d == 2 ? a.pad_h : a.pad_w, stride = d == 2 ? a.stride_h : a.stride_w;
     const int64_t padded = x[d] + 2 * pad;
     SINTER_CHECK(weight[d] <= padded, shape,
-        cat(op, ": the kernel is larger than the padded input: ", facts(), "; ", weight[d], " ",
+        str(op, ": the kernel is larger than the padded input: ", facts(), "; ", weight[d], " ",
             d == 2 ? "rows" : "columns", " of the kernel, ", x[d], " + 2 * ", pad, " of x"),
-        cat("a padding of at least ", (weight[d] - x[d] + 1) / 2));
+        str("a padding of at least ", (weight[d] - x[d] + 1) / 2));
     y.push_back((padded - weight[d]) / stride + 1);
   }
   return y;
@@ -64,7 +64,7 @@ template <const OpDef& op> void check_gradient(Operands in, const Attrs& attrs) 
   const Shape y = output_shape(op.name.c_str(), of_x ? made : other.shape(),
       of_x ? other.shape() : made, {a.stride_h, a.stride_w, a.pad_h, a.pad_w}, facts);
   SINTER_CHECK(dy.shape() == y, shape,
-      cat(op.text(), ": dy does not fit: ", facts(), "; ", of_x ? "x" : "weight", " is ",
+      str(op.text(), ": dy does not fit: ", facts(), "; ", of_x ? "x" : "weight", " is ",
           made.str(), ", so dy must be ", y.str()));
 }
 

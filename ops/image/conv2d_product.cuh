@@ -258,7 +258,7 @@ inline void check_conv2d_sizes(const Call& call, const Conv2dSizes& z) {
   const int64_t largest = std::max(
       {z.taps(), z.o * z.r * z.s, z.n * z.p * z.q, (z.h + 2 * z.pad_h) * (z.w + 2 * z.pad_w)});
   SINTER_CHECK(largest <= kMaxTerms, shape,
-      cat(call.op.text(), ": too large for one kernel: operands ", call.in[0].describe(), " and ",
+      str(call.op.text(), ": too large for one kernel: operands ", call.in[0].describe(), " and ",
           call.in[1].describe(), "; a sum or a padded image of ", largest,
           " elements; allowed up to ", kMaxTerms));
 }

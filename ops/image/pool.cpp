@@ -24,12 +24,12 @@ int64_t pooled_size(
     const char* op, const Tensor& x, int dim, int64_t kernel, int64_t stride, int64_t pad) {
   const char* axis = dim == 2 ? "height" : "width";
   SINTER_CHECK(kernel >= 1 && stride >= 1 && pad >= 0 && pad <= kernel / 2, shape,
-      cat(op, ": no such window over ", x.describe(), ": along the ", axis, " the kernel is ",
+      str(op, ": no such window over ", x.describe(), ": along the ", axis, " the kernel is ",
           kernel, ", the stride ", stride, ", the padding ", pad,
           "; kernel and stride must be at least 1, the padding 0..", kernel / 2,
           ", half of the kernel"));
   SINTER_CHECK(x.size(dim) >= 1 && kernel - pad - pad <= x.size(dim), shape,
-      cat(op, ": the window does not fit: x is ", x.describe(), "; its ", axis, " ", x.size(dim),
+      str(op, ": the window does not fit: x is ", x.describe(), "; its ", axis, " ", x.size(dim),
           " with ", pad, " of padding on both sides must be at least the kernel's ", kernel),
       "a smaller kernel, or more padding");
   return (x.size(dim) - (kernel - pad - pad)) / stride + 1;
@@ -39,7 +39,7 @@ Shape pooled_shape(const char* op, const Tensor& x, const Pool2dAttrs& a, bool k
       pooled_size(op, x, 3, a.kernel_w, a.stride_w, a.pad_w)};
   const int64_t most = keeps_place ? 255 : 1 << 24;
   SINTER_CHECK(a.kernel_h <= most && a.kernel_w <= most / a.kernel_h, shape,
-      cat(op, ": the window is too large over ", x.describe(), ": ", a.kernel_h, " x ", a.kernel_w,
+      str(op, ": the window is too large over ", x.describe(), ": ", a.kernel_h, " x ", a.kernel_w,
           "; at most ", most, " elements, for ",
           keeps_place ? "the place of the maximum is a byte" : "f32 counts no further"));
   return shape;
@@ -61,7 +61,7 @@ template <const OpDef& op> void check_backward(Operands in, const Attrs& attrs) 
       Tensor::shape_only({dy.size(0), dy.size(1), a.height, a.width}, dy.dtype(), dy.device());
   const Shape pooled = pooled_shape(op.name.c_str(), dx, a, &op == &kMaxPool2dBackwardOp);
   SINTER_CHECK(dy.shape() == pooled, shape,
-      cat(op.text(), ": the gradient does not fit: dy is ", dy.describe(), "; pooling ",
+      str(op.text(), ": the gradient does not fit: dy is ", dy.describe(), "; pooling ",
           dx.shape().str(), " gives ", pooled.str()));
 }
 

@@ -47,7 +47,7 @@ void check_step_state(const char* op, const Tensor& state) {
   SINTER_CHECK(
       state.numel() == sizeof(StepState) && state.offset() % int64_t(alignof(StepState)) == 0,
       shape,
-      cat(op, ": no step state: state is ", state.describe(), " at byte ", state.offset(),
+      str(op, ": no step state: state is ", state.describe(), " at byte ", state.offset(),
           " of its storage; it must have ", sizeof(StepState), " bytes, from a multiple of ",
           alignof(StepState), " on"));
 }
@@ -173,7 +173,7 @@ void RandomOpsOfStep::count(const Draws& draws) {
 void check_outside_step(const char* what) {
   const char* why = Context::current().host_reads_forbidden;
   SINTER_CHECK(!why, state,
-      cat(what, ": the host reads or writes memory inside ", why,
+      str(what, ": the host reads or writes memory inside ", why,
           "; a replay would not do it again"),
       "do it before the step or after it");
 }

@@ -21,7 +21,7 @@ bool update_writes(size_t i, size_t n) {
 std::string names_of_states(const OptimizerRow& row, const UpdateAttrs& attrs) {
   std::string names;
   for (const OptimizerState& state : row.states.first(row.used_states(attrs)))
-    names += cat(names.empty() ? "" : ", ", state.name);
+    names += str(names.empty() ? "" : ", ", state.name);
   return names.empty() ? "none" : names;
 }
 
@@ -30,14 +30,14 @@ void check_group(
     const char* op, const OptimizerRow& row, const UpdateGroup& group, const UpdateAttrs& attrs) {
   const size_t used = row.used_states(attrs);
   SINTER_CHECK(group.state1.defined() == (used > 0) && group.state2.defined() == (used > 1), shape,
-      cat(op, ": wrong states: ",
+      str(op, ": wrong states: ",
           describe({{"param", &group.param}, {row.states[0].name, &group.state1},
               {row.states.size() > 1 ? row.states[1].name : "a second state", &group.state2}}),
           "; the states of ", row.name,
-          row.may_lack_states ? cat(" with momentum ", attrs.momentum) : "", ": ",
+          row.may_lack_states ? str(" with momentum ", attrs.momentum) : "", ": ",
           names_of_states(row, attrs)));
   SINTER_CHECK(row.counts_steps || !group.skipped.defined(), shape,
-      cat(op, ": skipped steps are not counted: ",
+      str(op, ": skipped steps are not counted: ",
           describe({{"param", &group.param}, {"skipped", &group.skipped}}), "; of ", row.name,
           " it must be undefined"));
 }
@@ -51,7 +51,7 @@ Tensors infer_multi(Operands in, const Attrs& attrs) {
   const char* op = "multi_tensor_update";
   const auto& a = attrs.as<UpdateAttrs>();
   SINTER_CHECK(in.size() % kGroupOperands == kStepOperands, shape,
-      cat(op, ": ", in.size(), " inputs given; it takes ", +kGroupOperands, " per parameter and ",
+      str(op, ": ", in.size(), " inputs given; it takes ", +kGroupOperands, " per parameter and ",
           kStepOperands, " more"));
   check_step(op, UpdateEnd(in), a);
   for (size_t i = 0; i < update_groups(in.size()); ++i) {
@@ -184,7 +184,7 @@ void UpdateEnd::finish(const OptimizerRow& row, const UpdateAttrs& attrs) const 
 void check_step(const char* op, const UpdateEnd& end, const UpdateAttrs& attrs) {
   check_step_state(op, end.state);
   SINTER_CHECK(attrs.tail || (!end.losses.defined() && !end.rng.defined()), usage,
-      cat(op, ": losses and rng belong to the last update of a step: ",
+      str(op, ": losses and rng belong to the last update of a step: ",
           describe({{"losses", &end.losses}, {"rng", &end.rng}}), "; tail is 0"));
 }
 

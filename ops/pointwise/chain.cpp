@@ -49,7 +49,7 @@ template <class F> int find_step(F&& fits) {
   }
   return -1;
 }
-std::string name_of(const ChainStep& step) { return cat(step.op->text(), step.suffix); }
+std::string name_of(const ChainStep& step) { return str(step.op->text(), step.suffix); }
 
 // One pass, all of an element's values in registers.
 template <int kEnd, class Z, class T>
@@ -295,12 +295,12 @@ std::string print_value(const ChainProgram& program) {
   for (int s = 0; s < program.n_steps; ++s) {
     const auto& step = program.steps[s];
     const ChainStep& op = step_op(step.op);
-    text += cat(";", name_of(op),
+    text += str(";", name_of(op),
         op.param && op.attrs(step.param) == op.attrs(0) ? "" : ":" + print_value(step.param));
-    for (int i = 0; i < op.arity; ++i) text += cat(i ? "," : "(", int(step.in[i]));
+    for (int i = 0; i < op.arity; ++i) text += str(i ? "," : "(", int(step.in[i]));
     text += ")";
   }
-  for (int o = 0; o < program.n_outputs; ++o) text += cat(o ? "," : ";", int(program.outputs[o]));
+  for (int o = 0; o < program.n_outputs; ++o) text += str(o ? "," : ";", int(program.outputs[o]));
   return text;
 }
 

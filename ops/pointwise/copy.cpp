@@ -107,7 +107,7 @@ void renew_bf16_copy(const Tensor& weight, const Tensor& copy) {
   const bool same_place = from.numel() == to.numel() && weight.offset() == copy.offset() &&
                           weight.strides() == copy.strides();
   SINTER_CHECK(same_place || copy.numel() == to.numel(), state,
-      cat("renew_copy: the copy shares its storage, and lies otherwise in it than the weight: ",
+      str("renew_copy: the copy shares its storage, and lies otherwise in it than the weight: ",
           describe({{"weight", &weight}, {"copy", &copy}}), "; strides ", weight.strides().str(),
           " and ", copy.strides().str(), ", offsets ", weight.offset(), " and ", copy.offset()),
       "give the copy a storage of its own");

@@ -9,7 +9,7 @@ void check_operands(const OpFacts& op, Operands in) {
   if (op.has_condition) check_dtype(op.name, "condition", in[0], DType::u8);
   check_floating(op.name, first ? "a" : "x", in[first]);
   for (int i = first + 1; i < op.arity; ++i) {
-    SINTER_CHECK(in[i].defined(), shape, cat(op.name, ": operand ", i, " is undefined"));
+    SINTER_CHECK(in[i].defined(), shape, str(op.name, ": operand ", i, " is undefined"));
     check_same_dtype(op.name, "a", in[first], "b", in[i]);
   }
 }
@@ -38,7 +38,7 @@ Tensors infer_backward(const OpFacts& op, Operands in) {
     const bool bytes = op.has_condition && i == 1;
     check_dtype(name, "what was saved", saved, bytes ? DType::u8 : dy.dtype());
     SINTER_CHECK(broadcasts_to(saved.shape(), dy.shape()), shape,
-        cat(name, ": what was saved does not fit: ", describe({{"dy", &dy}, {"saved", &saved}}),
+        str(name, ": what was saved does not fit: ", describe({{"dy", &dy}, {"saved", &saved}}),
             "; it must broadcast to ", dy.shape().str()));
   }
   return Tensors(size_t(op.grads), Tensor::shape_only(dy.shape(), dy.dtype(), dy.device()));

@@ -139,7 +139,7 @@ inline constexpr int64_t kMaxTerms = 0x7fffff00;
 // t is [outer, k], or [k, outer] if `k_first`.
 template <class T> ProductSide<T> product_side(const Tensor& t, bool k_first) {
   SINTER_CHECK(t.size(!k_first) <= kMaxTerms, shape,
-      cat("a product of ", t.describe(), ": sums of ", t.size(!k_first), " terms; allowed up to ",
+      str("a product of ", t.describe(), ": sums of ", t.size(!k_first), " terms; allowed up to ",
           kMaxTerms));
   ProductSide<T> s{.data = in<T>(t), .outer = t.size(k_first), .k = t.size(!k_first)};
   s.outer_stride = s.outer > 1 ? t.strides()[k_first] : 0;  // of one element it could be anything

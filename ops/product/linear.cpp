@@ -44,11 +44,11 @@ Tensors matmul_infer(Operands in, const Attrs& attrs) {
   const Tensor &a = in[0], &b = in[1];
   const int inner_a = trans_a ? 0 : 1, inner_b = trans_b ? 1 : 0;
   SINTER_CHECK(a.size(inner_a) == b.size(inner_b), shape,
-      cat("matmul: inner sizes differ: ", describe({{"a", &a}, {"b", &b}}),
+      str("matmul: inner sizes differ: ", describe({{"a", &a}, {"b", &b}}),
           trans_a ? ", a transposed" : "", trans_b ? ", b transposed" : "", "; a.shape[", inner_a,
           "] is ", a.size(inner_a), ", b.shape[", inner_b, "] is ", b.size(inner_b)),
       a.size(inner_a) == b.size(1 - inner_b)
-          ? cat("matmul(a, b, ", trans_a ? "true, " : "false, ", trans_b ? "false)" : "true)")
+          ? str("matmul(a, b, ", trans_a ? "true, " : "false, ", trans_b ? "false)" : "true)")
           : "");
   return {Tensor::shape_only({a.size(1 - inner_a), b.size(1 - inner_b)}, out, a.device())};
 }

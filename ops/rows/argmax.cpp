@@ -11,7 +11,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   const int dim = normalize_dim("argmax", attrs.as<DimAttrs>().dim, x.rank());
   SINTER_CHECK(x.size(dim) > 0, shape,
-      cat("argmax: nothing to compare: x is ", x.describe(), "; dim ", dim,
+      str("argmax: nothing to compare: x is ", x.describe(), "; dim ", dim,
           " must have at least 1 element, it has 0"));
   Shape shape;
   for (int d = 0; d < x.rank(); ++d) {

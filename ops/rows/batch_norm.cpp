@@ -18,9 +18,9 @@ namespace {
 template <const OpDef& op> void check(Operands in, const Attrs& attrs) {
   const auto& [momentum, eps] = attrs.as<BatchNormAttrs>();
   SINTER_CHECK(eps >= 0 && momentum >= 0 && momentum <= 1, usage,
-      cat(op.text(), ": eps is ", eps, ", at least 0; momentum is ", momentum, ", 0 to 1"));
+      str(op.text(), ": eps is ", eps, ", at least 0; momentum is ", momentum, ", 0 to 1"));
   SINTER_CHECK(&op != &kBatchNorm2dOp || in[0].size(0) * numel_of_dims(in[0], 2) != 1, shape,
-      cat("batch_norm2d: one value per channel: x is ", in[0].describe(),
+      str("batch_norm2d: one value per channel: x is ", in[0].describe(),
           "; a variance takes at least 2 values"),
       "train on batches of at least 2 images, or call eval() first");
 }

@@ -15,7 +15,7 @@ void norm_cpu(const Call& call) {
 void check_clip(Operands, const Attrs& attrs) {
   const double max_norm = attrs.as<ClipAttrs>().max_norm;
   SINTER_CHECK(max_norm > 0, usage,
-      cat("clip_in_place: max_norm out of range: ", max_norm, "; it must be > 0"));
+      str("clip_in_place: max_norm out of range: ", max_norm, "; it must be > 0"));
 }
 void clip_cpu(const Call& call) {
   visit_float(call.in[0].dtype(), [&]<class T>(T) {

@@ -11,7 +11,7 @@ namespace {
 
 void check(Operands, const Attrs& attrs) {
   const double eps = attrs.as<LayerNormAttrs>().eps;
-  SINTER_CHECK(eps >= 0, usage, cat("layer_norm: eps is ", eps, "; it must be at least 0"));
+  SINTER_CHECK(eps >= 0, usage, str("layer_norm: eps is ", eps, "; it must be at least 0"));
 }
 
 Cost cost(Operands in, Operands out, const Attrs&) {

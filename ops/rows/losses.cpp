@@ -13,7 +13,7 @@ namespace {
 template <const OpDef& op, class A> void check_smoothing(Operands, const Attrs& attrs) {
   const double s = attrs.as<A>().label_smoothing;
   SINTER_CHECK(s >= 0 && s < 1, usage,
-      cat(op.text(), ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
+      str(op.text(), ": label_smoothing out of range: ", s, "; allowed [0, 1)"));
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {

@@ -14,7 +14,7 @@ uint32_t reduced_dims(const char* op, const ReduceAttrs& attrs, int rank) {
   for (const int64_t dim : attrs.dims) {
     const uint32_t bit = 1u << normalize_dim(op, dim, rank);
     SINTER_CHECK(!(mask & bit), shape,
-        cat(op, ": a dim is given twice: ", attrs.dims.str(), "; each of ", rank, " at most once"));
+        str(op, ": a dim is given twice: ", attrs.dims.str(), "; each of ", rank, " at most once"));
     mask |= bit;
   }
   return attrs.dims.rank() ? mask : (1u << rank) - 1;
@@ -38,7 +38,7 @@ template <const OpDef& op> Tensors infer(Operands in, const Attrs& attrs) {
   const uint32_t mask = reduced_dims(op.name.c_str(), a, x.rank());
   const Shape shape = reduced_shape(x.shape(), mask, a.keepdim);
   SINTER_CHECK(&op != &kMaxOp || x.numel() > 0 || shape.numel() == 0, shape,
-      cat("max: nothing to compare: x is ", x.describe(),
+      str("max: nothing to compare: x is ", x.describe(),
           "; every reduced dim must have at least 1 element"));
   return {Tensor::shape_only(shape, x.dtype(), x.device())};
 }
@@ -167,7 +167,7 @@ void check_max_backward(Operands in, const Attrs& attrs) {
   const Shape wanted =
       reduced_shape(in[1].shape(), reduced_dims("max_backward", a, in[1].rank()), a.keepdim);
   SINTER_CHECK(in[0].shape() == wanted && in[2].shape() == wanted, shape,
-      cat("max_backward: shapes do not fit: ",
+      str("max_backward: shapes do not fit: ",
           describe({{"dy", &in[0]}, {"x", &in[1]}, {"y", &in[2]}}), "; dy and y must be ",
           wanted.str()));
 }
@@ -258,7 +258,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   for (int d = 0; d < x.rank(); ++d) {
     const int64_t wanted = d < extra ? 1 : shape[d - extra];
     SINTER_CHECK(extra >= 0 && (wanted == x.size(d) || wanted == 1), shape,
-        cat("sum_to: shapes do not fit: x is ", x.describe(), ", wanted ", shape.str(), "; at dim ",
+        str("sum_to: shapes do not fit: x is ", x.describe(), ", wanted ", shape.str(), "; at dim ",
             d, " ", x.size(d), " and ", wanted));
     if (wanted != x.size(d) || d < extra) dims.push_back(d);
   }

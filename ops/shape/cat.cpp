@@ -12,7 +12,7 @@ namespace {
 
 Tensors infer(Operands in, const Attrs& attrs) {
   SINTER_CHECK(in[0].rank() >= 1, shape,
-      cat("cat: no dim to put scalars side by side in: the first is ", in[0].describe(),
+      str("cat: no dim to put scalars side by side in: the first is ", in[0].describe(),
           "; its rank must be 1 or more"),
       "stack() gives them a dim");
   const int dim = normalize_dim("cat", attrs.as<DimAttrs>().dim, in[0].rank());
@@ -22,7 +22,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
     check_same_dtype("cat", "the first", in[0], "a later one", in[i]);
     shape[dim] = in[i].size(dim);
     SINTER_CHECK(in[i].shape() == shape, shape,
-        cat("cat: shapes differ beside dim ", dim, ": ",
+        str("cat: shapes differ beside dim ", dim, ": ",
             describe({{"the first", &in[0]}, {"a later one", &in[i]}}),
             "; they may in that dim only"));
   }
@@ -35,7 +35,7 @@ Tensors infer_pad(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<PadSliceAttrs>();
   const int d = normalize_dim("pad_slice", a.dim, in[0].rank());
   SINTER_CHECK(a.begin >= 0 && a.begin + in[0].size(d) <= a.size, shape,
-      cat("pad_slice: out of range: dy is ", in[0].describe(), "; begin ", a.begin, " of dim ", d,
+      str("pad_slice: out of range: dy is ", in[0].describe(), "; begin ", a.begin, " of dim ", d,
           ", which has ", a.size));
   Shape shape = in[0].shape();
   shape[d] = a.size;

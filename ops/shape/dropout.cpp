@@ -13,9 +13,9 @@ namespace {
 void check(Operands, const Attrs& attrs) {
   const auto& a = attrs.as<DropoutAttrs>();
   SINTER_CHECK(
-      a.p >= 0 && a.p <= 1, usage, cat("dropout: p out of range: ", a.p, "; allowed [0, 1]"));
+      a.p >= 0 && a.p <= 1, usage, str("dropout: p out of range: ", a.p, "; allowed [0, 1]"));
   SINTER_CHECK(a.first_row >= 0, usage,
-      cat("dropout: no place in the batch: first_row is ", a.first_row, "; it must be at least 0"));
+      str("dropout: no place in the batch: first_row is ", a.first_row, "; it must be at least 0"));
 }
 
 // One comparison and one product an element; drawing the mask is no arithmetic on data.

@@ -12,7 +12,7 @@ Tensors infer(Operands in, const Attrs& attrs) {
   const auto& [out, mnist, rows, stride] = attrs.as<GatherBatchAttrs>();
   const int64_t least = cursor.defined(), most = least ? index.numel() : 0;
   SINTER_CHECK(rows >= least && rows <= most && stride >= least && stride <= most, shape,
-      cat("gather_batch: rows out of range: ", rows, ", stride ", stride, " with index ",
+      str("gather_batch: rows out of range: ", rows, ", stride ", stride, " with index ",
           index.describe(), " and cursor ", cursor.describe(),
           "; with a cursor 1 to those of the index, else 0"));
   const int64_t batch = cursor.defined() ? rows : index.numel();
@@ -40,12 +40,12 @@ const int64_t* index_of_batch(const Call& call) {
                 cursor = place.defined() ? *place.data<int64_t>() : 0,
                 next = cursor + call.as<GatherBatchAttrs>().stride;
   SINTER_CHECK(cursor >= 0 && cursor <= index.numel() - rows, data,
-      cat("gather_batch: cursor out of range: ", rows, " rows from ", cursor, " on of ",
+      str("gather_batch: cursor out of range: ", rows, " rows from ", cursor, " on of ",
           index.describe()));
   const int64_t* at = index.data<int64_t>() + cursor;
   for (int64_t b = 0; b < rows; ++b) {
     SINTER_CHECK(at[b] >= 0 && at[b] < items, data,
-        cat("gather_batch: index out of range: ", at[b], " at item ", cursor + b, " of ",
+        str("gather_batch: index out of range: ", at[b], " at item ", cursor + b, " of ",
             index.describe(), "; ", items, " items are 0..", items - 1));
   }
   if (place.defined()) *place.data<int64_t>() = next < index.numel() ? next : 0;

@@ -13,12 +13,12 @@ Tensor view(const Tensor& x, const Shape& shape, const Strides& strides, int64_t
 Tensor reshape_view(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   Shape shape = attrs.as<ShapeAttrs>().shape;
-  const auto facts = [&] { return cat("x is ", x.describe(), ", wanted ", shape.str()); };
+  const auto facts = [&] { return str("x is ", x.describe(), ", wanted ", shape.str()); };
   int64_t known = 1;
   int unknown = -1;
   for (int d = 0; d < shape.rank(); ++d) {
     SINTER_CHECK(shape[d] >= 0 || (shape[d] == -1 && unknown < 0), shape,
-        cat("reshape: bad size: ", facts(), "; sizes are >= 0, and one may be -1"));
+        str("reshape: bad size: ", facts(), "; sizes are >= 0, and one may be -1"));
     if (shape[d] < 0) {
       unknown = d;
     } else {
@@ -27,14 +27,14 @@ Tensor reshape_view(Operands in, const Attrs& attrs) {
   }
   if (unknown >= 0) {
     SINTER_CHECK(known > 0 && x.numel() % known == 0, shape,
-        cat("reshape: element counts differ: ", facts(), "; ", x.numel(), " is no multiple of ",
+        str("reshape: element counts differ: ", facts(), "; ", x.numel(), " is no multiple of ",
             known));
     shape[unknown] = x.numel() / known;
   }
   SINTER_CHECK(shape.numel() == x.numel(), shape,
-      cat("reshape: element counts differ: ", facts(), "; ", x.numel(), " and ", shape.numel()));
+      str("reshape: element counts differ: ", facts(), "; ", x.numel(), " and ", shape.numel()));
   SINTER_CHECK(x.is_contiguous(), shape,
-      cat("reshape: a dense tensor is wanted: ", facts(), "; x has strides ", x.strides().str()),
+      str("reshape: a dense tensor is wanted: ", facts(), "; x has strides ", x.strides().str()),
       "contiguous(x)");
   return view(x, shape, contiguous_strides(shape));
 }
@@ -47,7 +47,7 @@ Tensor transpose_view(Operands in, const Attrs& attrs) {
   const Tensor& x = in[0];
   const auto& a = attrs.as<TransposeAttrs>();
   SINTER_CHECK(x.rank() >= 2, shape,
-      cat("transpose: two dims are wanted: x is ", x.describe(), "; it has ", x.rank()));
+      str("transpose: two dims are wanted: x is ", x.describe(), "; it has ", x.rank()));
   const int i = normalize_dim("transpose", a.dim0, x.rank()),
             j = normalize_dim("transpose", a.dim1, x.rank());
   Shape shape = x.shape();
@@ -69,7 +69,7 @@ Tensor slice_view(Operands in, const Attrs& attrs) {
   const int64_t size = x.size(d), begin = a.begin < 0 ? a.begin + size : a.begin,
                 end = a.end < 0 ? a.end + size : a.end;
   SINTER_CHECK(0 <= begin && begin <= end && end <= size, shape,
-      cat("slice: out of range: x is ", x.describe(), "; [", a.begin, ", ", a.end, ") of dim ", d,
+      str("slice: out of range: x is ", x.describe(), "; [", a.begin, ", ", a.end, ") of dim ", d,
           ", which has ", size));
   Shape shape = x.shape();
   shape[d] = end - begin;
@@ -89,13 +89,13 @@ Tensor broadcast_view(Operands in, const Attrs& attrs) {
   const Shape& shape = attrs.as<ShapeAttrs>().shape;
   const int extra = shape.rank() - x.rank();
   SINTER_CHECK(extra >= 0, shape,
-      cat("broadcast_to: too few dims: x is ", x.describe(), ", wanted ", shape.str(), "; ",
+      str("broadcast_to: too few dims: x is ", x.describe(), ", wanted ", shape.str(), "; ",
           x.rank(), " and ", shape.rank()));
   Strides strides = shape;
   for (int d = 0; d < shape.rank(); ++d) {
     const int64_t size = d < extra ? 1 : x.size(d - extra);
     SINTER_CHECK(size == shape[d] || (size == 1 && shape[d] >= 0), shape,
-        cat("broadcast_to: shapes do not fit: x is ", x.describe(), ", wanted ", shape.str(),
+        str("broadcast_to: shapes do not fit: x is ", x.describe(), ", wanted ", shape.str(),
             "; at dim ", d, " ", size, " is neither 1 nor ", shape[d]));
     strides[d] = size == 1 ? 0 : x.strides()[d - extra];
   }
@@ -110,7 +110,7 @@ Tensor low_view(Operands in, const Attrs&) {
   const Tensor& weight = in[0];
   const Tensor bf16_copy = weight.has_autograd() ? weight.autograd().bf16_copy : Tensor();
   SINTER_CHECK(bf16_copy.defined(), state,
-      cat("low_precision: no bf16 copy: weight is ", weight.describe(),
+      str("low_precision: no bf16 copy: weight is ", weight.describe(),
           "; an optimizer or the model must make it first"));
   check_same_shape("low_precision", "weight", weight, "copy", bf16_copy);
   return view(bf16_copy, bf16_copy.shape(), bf16_copy.strides());

@@ -287,7 +287,7 @@ TEST(Hooks, MayNotChangeTheTapeThatBackwardWalks) {
       change();
       return Tensor();
     });
-    test::expect_error(Error::Kind::state, {cat(name, ": called by a hook, inside backward()")},
+    test::expect_error(Error::Kind::state, {str(name, ": called by a hook, inside backward()")},
         [&] { backward(sum(y)); });
   }
   backward(mul(x, x));
@@ -585,7 +585,7 @@ TEST(Gradcheck, FindsASmallErrorOfOneElement) {
       const GradcheckResult wrong = check_with([&](double g) { return g * (1 + error); }, at);
       EXPECT_FALSE(wrong.ok) << error;
       EXPECT_NEAR(wrong.worst, std::abs(error), 1e-8);
-      test::expect_facts(wrong.message, {cat("input 1 element ", at, ": backward gives ")});
+      test::expect_facts(wrong.message, {str("input 1 element ", at, ": backward gives ")});
     }
     for (const double error : {5e-7, -5e-7, 0.0}) {
       const GradcheckResult right = check_with([&](double g) { return g * (1 + error); }, at);
@@ -595,7 +595,7 @@ TEST(Gradcheck, FindsASmallErrorOfOneElement) {
     for (const double bad : {double(NAN), double(INFINITY), -double(INFINITY)}) {
       const GradcheckResult wrong = check_with([&](double) { return bad; }, at);
       EXPECT_FALSE(wrong.ok) << bad;
-      test::expect_facts(wrong.message, {cat("input 1 element ", at, ": backward gives ", bad)});
+      test::expect_facts(wrong.message, {str("input 1 element ", at, ": backward gives ", bad)});
     }
   }
 }

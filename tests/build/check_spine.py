@@ -26,7 +26,9 @@ EXCLUDED = [
     ("capture/branches.*", "the planner: what may run side by side"),
     ("capture/measure.*", "the planner: which groups pay, by time"),
     ("capture/text.*", "file format: a graph, listed for people"),
+    ("capture/explain.*", "for people: what was fused, what was not, and why"),
     ("capture/file.*", "file format: a graph as JSON"),
+    ("ops/fused/labels.cpp", "for people: what tables call a program"),
     ("capture/bind.*", "file format: the tensors of a graph that was read"),
     ("nn/safetensors*", "file format: weights"),
     ("nn/checkpoint.*", "file format: a training run"),
@@ -38,7 +40,7 @@ EXCLUDED = [
 ]
 # The goal is 11,000, and it is missed: this is the number that stood on 2026-11-28, rounded up.
 # Who makes the spine shorter lowers it.
-LIMIT = 15_200
+LIMIT = 15_100
 WITHIN = 0.1  # of the counts in docs/TOUR.md
 
 

@@ -95,7 +95,7 @@ void check_copies_follow(Device device) {
       cast(sample_tensor({7, 6}, 1), DType::f32).to(device), sample_labels(7, 4, 2).to(device)};
   for (const Writer& writer : kWriters) {
     for (const char* rules : {"eager", "none", "all"}) {
-      SCOPED_TRACE(cat(writer.name, ", rules ", rules));
+      SCOPED_TRACE(str(writer.name, ", rules ", rules));
       const bool eager = rules == std::string("eager");
       CopyNet net(device);
       Step step([&](const Tensors& x) { return net(x); },

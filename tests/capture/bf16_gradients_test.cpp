@@ -97,7 +97,7 @@ const NetInBf16 kNets[] = {
         {64, 40}, exact_glu},
     {"lenet",
         [] {
-          return std::shared_ptr<nn::Module>(new nn::Net(cat(nn::kLenetLayers, "10"), {1, 28, 28}));
+          return std::shared_ptr<nn::Module>(new nn::Net(str(nn::kLenetLayers, "10"), {1, 28, 28}));
         },
         {4, 1, 28, 28}, exact_lenet},
     {"batch norm",

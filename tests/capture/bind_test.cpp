@@ -137,7 +137,7 @@ TEST(GraphBind, SaysAllThatDoesNotFit) {
       [&] { bind(graph, f64); });
   GraphFile many;
   for (int i = 0; i < 13; ++i)
-    many.op("exp", {many.param(cat("p", i), "f32", {2})}, {{"f32", {2}}});
+    many.op("exp", {many.param(str("p", i), "f32", {2})}, {{"f32", {2}}});
   const std::string error =
       test::message_of([&] { bind(many.graph(), [](const std::string&) { return Tensor(); }); },
           Error::Kind::checkpoint);

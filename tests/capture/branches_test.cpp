@@ -40,7 +40,7 @@ std::vector<std::vector<char>> order_of(const Branches& b) {
 std::vector<std::string> side_nodes(const Graph& graph, const Branches& b) {
   std::vector<std::string> names;
   for (size_t n = 0; n < b.branch.size(); ++n) {
-    if (b.branch[n] == 1) names.push_back(cat(graph.nodes[n].text(), " ", n));
+    if (b.branch[n] == 1) names.push_back(str(graph.nodes[n].text(), " ", n));
   }
   return names;
 }

@@ -64,8 +64,8 @@ struct Event {
     static constexpr const char* kNames[] = {"call", "set_lr", "clear gradients", "flip training",
         "scale parameter", "change input", "destroy step", "reset step", "new optimizer", "reseed",
         "draw outside"};
-    if (what != call) return cat(kNames[what], " step ", step, " at ", at, " number ", number);
-    return cat("call step ", step, " rows ", rows, ", x: ", kSourceNames[int(sources[0])],
+    if (what != call) return str(kNames[what], " step ", step, " at ", at, " number ", number);
+    return str("call step ", step, " rows ", rows, ", x: ", kSourceNames[int(sources[0])],
         ", z: ", kSourceNames[int(sources[1])], ", at ", at);
   }
 };
@@ -124,11 +124,11 @@ struct Sequence {
   }
   std::string text() const {
     std::string out =
-        cat(device.str(), ", steps ", kKindNames[int(steps[0])], ", ", kKindNames[int(steps[1])],
+        str(device.str(), ", steps ", kKindNames[int(steps[0])], ", ", kKindNames[int(steps[1])],
             "; rules ", rules, clears_inside ? ", clears gradients itself" : "",
             drops ? ", dropout" : "", returns_view ? ", returns a view of x" : "",
             keeps_statistic ? ", keeps a statistic" : "", "\n");
-    for (size_t i = 0; i < events.size(); ++i) out += cat("  ", i, ": ", events[i].text(), "\n");
+    for (size_t i = 0; i < events.size(); ++i) out += str("  ", i, ": ", events[i].text(), "\n");
     return out;
   }
 };
@@ -154,7 +154,7 @@ class World {
   World(const Sequence& sequence, bool captured) : s_(sequence), captured_(captured), drop_(0.25) {
     for (size_t i = 0; i < s_.program.parameter_shapes.size(); ++i) {
       Tensor t = random(s_.program.parameter_shapes[i], s_.seed + i, 0.8);
-      t.set_requires_grad(true).autograd().name = cat("p", i);
+      t.set_requires_grad(true).autograd().name = str("p", i);
       parameters_.push_back(t);
     }
     weight_decay_ = s_.weight_decay;
@@ -173,7 +173,7 @@ class World {
       try {
         happen(s_.events[i], i);
       } catch (const Error& error) {
-        trace_.refusal = cat("event ", i, ": ", error.what());
+        trace_.refusal = str("event ", i, ": ", error.what());
         trace_.internal_or_mute =
             error.kind() == Error::Kind::internal || (captured_ && error.hint().empty());
         refused_ = error.message();
@@ -359,7 +359,7 @@ class World {
 
   void observe() {
     trace_.events.emplace_back();
-    for (size_t i = 0; i < results_.size(); ++i) see(cat("result ", i), results_[i]);
+    for (size_t i = 0; i < results_.size(); ++i) see(str("result ", i), results_[i]);
     for (const Tensor& p : parameters_) {
       see(p.autograd().name, p);
       Tensor grad;
@@ -402,12 +402,12 @@ std::string first_difference(const Trace& eager, const Trace& captured, bool exa
   for (size_t e = 0; e < std::min(eager.events.size(), captured.events.size()); ++e) {
     const auto &want = eager.events[e], &got = captured.events[e];
     if (want.size() != got.size())
-      return cat("event ", e, ": ", want.size(), " things to compare, ", got.size());
+      return str("event ", e, ": ", want.size(), " things to compare, ", got.size());
     for (size_t p = 0; p < want.size(); ++p) {
       if (got[p].taken) continue;
       const auto same = test::close(got[p].values, want[p].values,
           {.of_each = bound, .absolute = bound, .same_nan = true, .empty = true});
-      if (!same) return cat("event ", e, ", ", want[p].name, ": ", same.message());
+      if (!same) return str("event ", e, ", ", want[p].name, ": ", same.message());
     }
   }
   return "";
@@ -423,7 +423,7 @@ TEST(CallSequences, EagerEqualsCapturedOrRefuses) {
   std::map<std::string, int> refusals;
   for (uint64_t seed = begin; seed < begin + count; ++seed) {
     const Sequence sequence(seed);
-    const std::string told = cat("SINTER_FUZZ_SEED=", seed, "\n", sequence.text());
+    const std::string told = str("SINTER_FUZZ_SEED=", seed, "\n", sequence.text());
     if (one) std::printf("%s", told.c_str());
     World eager(sequence, false);
     const Trace want = eager.run(sequence.events.size());
@@ -446,7 +446,7 @@ TEST(CallSequences, EagerEqualsCapturedOrRefuses) {
     exact += captured.exact();
   }
   std::string said;
-  for (const auto& [message, times] : refusals) said += cat("  ", times, " x ", message, "\n");
+  for (const auto& [message, times] : refusals) said += str("  ", times, " x ", message, "\n");
   std::printf(
       "%lld sequences of %lld events, %lld compared; %lld replays, %lld groups; %lld sequences bit "
       "for bit; %lld refused, "

@@ -193,7 +193,7 @@ const Updates kUpdates[] = {
 
 void check_updates(Device device, const std::string& optimizer, const char* rules) {
   for (const Updates& u : kUpdates) {
-    const std::string what = cat(u.what, ", ", optimizer, ", rules ", rules, ", ", device.str());
+    const std::string what = str(u.what, ", ", optimizer, ", rules ", rules, ", ", device.str());
     const Two eager(optimizer, u.optimizers, kCpu), captured(optimizer, u.optimizers, device);
     StepOptions options = of_parameters(captured.parameters(), rules);
     options.measure = false;
@@ -399,7 +399,7 @@ TEST(DevicesSimt, OfAStepAreOneOrItIsRefusedByName) {
   for (const auto& [here, there] : {std::pair{kCpu, kSimt}, std::pair{kSimt, kCpu}}) {
     for (const Devices& d : kDevices) {
       clear_tape();
-      const std::string what = cat(d.what, ", on ", here.str());
+      const std::string what = str(d.what, ", on ", here.str());
       const Tensor w = leaf({3, 5}, 1, here);
       Step step([&](const Tensors& in) { return d.step(in, w, here, there); }, of_parameters({w}));
       std::string message;
@@ -526,7 +526,7 @@ const Constants kConstants[] = {
 void check_constants(Device device) {
   for (const Constants& c : kConstants) {
     clear_tape();
-    const std::string what = cat(c.what, ", on ", device.str());
+    const std::string what = str(c.what, ", on ", device.str());
     int calls = 0;
     Step step([&](const Tensors& in) { return c.step(in, calls, device); });
     std::string message;

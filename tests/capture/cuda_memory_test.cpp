@@ -82,7 +82,7 @@ std::vector<Workload> workloads() {
     all.push_back({.what = "f64", .rules = rules, .options = {.dtype = DType::f64}});
     all.push_back({.what = "narrow", .rules = rules, .options = {.sizes = kNarrow}});
   }
-  for (Workload& w : all) w.what = cat(w.what, ", ", w.rules, ", ", w.rows, " rows");
+  for (Workload& w : all) w.what = str(w.what, ", ", w.rules, ", ", w.rows, " rows");
   return all;
 }
 
@@ -290,7 +290,7 @@ TEST_P(CudaCards, EveryRuleFusesOrSaysWhy) {
     if (ops == ops_of_90) continue;
     EXPECT_NE(ops_of_90.find("row_chain"), std::string::npos) << ops << "\n" << ops_of_90;
     test::expect_facts(
-        text, {"rows of 256-128-10 take ", cat(" bytes of shared memory; at most ",
+        text, {"rows of 256-128-10 take ", str(" bytes of shared memory; at most ",
                                                GetParam() == 80 ? 166912 : 101376, " bytes")});
   }
 }

@@ -88,7 +88,7 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
       "fallback linear_act <- %5 linear, %6 relu: linear + relu, measured 8.7 us, fused 9.1: kept "
       "unfused     (1 launch not saved)");
   expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
-  expect_line(text, cat("off      rule ", rule.name(), ": no cpu kernel"));
+  expect_line(text, str("off      rule ", rule.name(), ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
   c.fused.groups[0].choice.note = "the machine is too busy to decide";
   const std::string busy = explain(c, rules, {&rule, 1});

@@ -27,9 +27,9 @@ struct Replica {
     for (size_t i = 0; i < p.parameter_shapes.size(); ++i) {
       Tensor t = sample_tensor(p.parameter_shapes[i], seed + i, -0.8, 0.8).to(device);
       t.set_requires_grad(true);
-      t.autograd().name = cat("p", i);
+      t.autograd().name = str("p", i);
       parameters.push_back(t);
-      named.push_back({cat("p", i), t});
+      named.push_back({str("p", i), t});
     }
     if (p.adam) {
       optimizer = std::make_unique<nn::Adam>(named, nn::AdamOptions{.lr = 0.01});

@@ -139,7 +139,7 @@ std::pair<std::string, std::string> gated(
   for (int i = 0; i < 2; ++i) step({x});
   const auto& misses = step.captured()->fused.misses;
   return {ops_of(step.captured()->fused.graph),
-      misses.empty() ? "" : cat(misses[0].rule, ": ", misses[0].obstacle.why)};
+      misses.empty() ? "" : str(misses[0].rule, ": ", misses[0].obstacle.why)};
 }
 
 TEST(GluBlock, NearMissesNameTheCondition) {
@@ -194,7 +194,7 @@ TEST_P(GluParity, ValuesAndGradientsEqualEager) {
         wide[0].autograd().requires_grad = true;
         const Tensors truth = exact.results(exact(wide));
         for (size_t r = 0; r < want.size(); ++r) {
-          SCOPED_TRACE(cat(rules.name, ", rows ", rows, ", call ", i, ", result ", r));
+          SCOPED_TRACE(str(rules.name, ", rows ", rows, ", call ", i, ", result ", r));
           ASSERT_EQ(got[r].shape(), want[r].shape());
           if (rules.same_order) {
             EXPECT_EQ(got[r].to_vector<double>(), want[r].to_vector<double>());

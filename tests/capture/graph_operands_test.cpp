@@ -37,7 +37,7 @@ TEST(GraphFile, AnOpWithoutOneOfItsOperandsOrResultsIsRefusedOrRuns) {
     for (const Sample& sample : samples_of(*op)) {
       const std::string_view name = op->label_of(sample.attrs);
       if (sample.bad || ++samples[name] > 12) continue;
-      SCOPED_TRACE(cat(name, ", ", sample.what));
+      SCOPED_TRACE(str(name, ", ", sample.what));
       Attrs attrs = sample.attrs;
       attrs.parse("out", "f32");
       Tensors operands = sample.in, in;

@@ -33,7 +33,7 @@ std::string misses_of(const Rewriter& r, std::string_view rule) {
   std::string text;
   for (const Miss& miss : r.misses) {
     if (miss.rule == rule)
-      text += cat(miss.what, ": ", miss.obstacle.why, "; to fuse: ", miss.obstacle.remedy, "\n");
+      text += str(miss.what, ": ", miss.obstacle.why, "; to fuse: ", miss.obstacle.remedy, "\n");
   }
   return text;
 }
@@ -42,7 +42,7 @@ TEST(Ladder, AChainOfRowsAndOneUpdateForEveryOptimizer) {
   for (const std::string& optimizer : nn::optimizer_names()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       for (const double momentum : {0.0, 0.9}) {
-        SCOPED_TRACE(cat(optimizer, " ", name_of(dtype), " ", momentum));
+        SCOPED_TRACE(str(optimizer, " ", name_of(dtype), " ", momentum));
         const Recorded recorded({.sizes = {20, 16, 12, 10},
             .optimizer = optimizer,
             .momentum = momentum,
@@ -160,7 +160,7 @@ TEST(Ladder, AChainOfRowsOfAnyActivation) {
     const Rewriter r = fused(hidden, last);
     EXPECT_EQ(ops_of(r.graph), "linear_act row_chain input_grad_act weight_grad_update");
     EXPECT_NE(misses_of(r, "row_chain")
-                  .find(cat("its activation is relu, that of the chain ", print_value(last),
+                  .find(str("its activation is relu, that of the chain ", print_value(last),
                       "; to fuse: give both one activation\n")),
         std::string::npos)
         << misses_of(r, "row_chain");

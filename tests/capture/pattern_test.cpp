@@ -39,7 +39,7 @@ TEST(Pattern, EveryFormOfEveryNameIsFoundInItsReference) {
   for (const Rule& rule : rules()) {
     if (!rule.label.forms) continue;
     for (const Form& form : rule.label.forms()) {
-      SCOPED_TRACE(cat(rule.name(), " ", form.attrs.str()));
+      SCOPED_TRACE(str(rule.name(), " ", form.attrs.str()));
       const Rewriter r = fused(step_of(*rule.label.op, form, [](Tensors&) {}), rule.name());
       ASSERT_EQ(r.graph.nodes.size(), 1u) << dump(r.graph);
       EXPECT_EQ(r.graph.nodes[0].op, rule.label.op);
@@ -67,7 +67,7 @@ TEST(Pattern, AViewOfWhatLiesBetweenForbidsIt) {
   ASSERT_EQ(r.misses.size(), 1u);
   EXPECT_EQ(r.misses[0].obstacle.why, "what matmul gives is also read by a result of the step");
   EXPECT_EQ(r.misses[0].obstacle.remedy,
-      cat("let the step not return %", graph.nodes[0].out[0], " or a view of it"));
+      str("let the step not return %", graph.nodes[0].out[0], " or a view of it"));
   EXPECT_EQ(r.misses[0].would_save, 1);
 }
 

@@ -73,7 +73,7 @@ TEST(MemoryPlan, WhatEachNodeTakesGivesBackAndKeeps) {
     const std::vector<Use> found = memory_of_nodes(graph, plan_memory(graph));
     ASSERT_EQ(found.size(), wanted.size());
     for (size_t n = 0; n < wanted.size(); ++n) {
-      SCOPED_TRACE(cat("node ", n, has_backward ? "" : ", without backward"));
+      SCOPED_TRACE(str("node ", n, has_backward ? "" : ", without backward"));
       EXPECT_EQ(found[n].allocated, wanted[n].allocated);
       EXPECT_EQ(found[n].freed, wanted[n].freed);
       EXPECT_EQ(found[n].peak, wanted[n].peak);

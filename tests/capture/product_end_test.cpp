@@ -83,7 +83,7 @@ void check_ends(Device device, DType dtype) {
           }},
   };
   for (const Case& c : cases) {
-    SCOPED_TRACE(cat(c.what, " on ", device.str(), " in ", name_of(dtype)));
+    SCOPED_TRACE(str(c.what, " on ", device.str(), " in ", name_of(dtype)));
     const Fused fused = fuse(c.f, c.in);
     EXPECT_EQ(ops_of(fused.r.graph), c.ops) << dump(fused.r.graph);
     expect_equal(fused);
@@ -121,14 +121,14 @@ void check_learnable(Device device) {
     for (Shape shape : shapes) {
       for (int d = 0; d < shape.rank(); ++d) shape[d] = shape[d] == kOuts ? outs : shape[d];
       for (const char* what : {"linear", "matmul", "one row"}) {
-        SCOPED_TRACE(cat(shape.str(), " beside ", what, " of ", outs, " columns"));
+        SCOPED_TRACE(str(shape.str(), " beside ", what, " of ", outs, " columns"));
         const bool one_row = std::string_view(what) == "one row";
         Tensors results[2];
         for (const bool captured : {false, true}) {
           Tensors p{sample(shape, 1, device), sample(shape, 2, device), sample(shape, 3, device),
               sample({outs, 6}, 4, device), sample({6, outs}, 5, device)};
           nn::NamedTensors named;
-          for (Tensor& t : p) named.push_back({cat("p", named.size()), t.set_requires_grad(true)});
+          for (Tensor& t : p) named.push_back({str("p", named.size()), t.set_requires_grad(true)});
           nn::Sgd optimizer(named, {.lr = 0.1});
           const auto f = [&](const Tensors& in) {
             optimizer.zero_grad();

@@ -266,7 +266,7 @@ Run run(const Setting& s, int calls, std::optional<int64_t> every) {
 void expect_same(const Setting& setting, int calls, std::optional<int64_t> every, int64_t looks) {
   run(setting, 3, 0);  // makes the constants, which the thread keeps
   const Run with = run(setting, calls, every), without = run(setting, calls, 0);
-  const std::string what = cat(setting.what, " on ", setting.options.device.str());
+  const std::string what = str(setting.what, " on ", setting.options.device.str());
   EXPECT_TRUE(test::close(with.numbers, without.numbers, {})) << what;
   EXPECT_EQ(with.counts, without.counts) << what;
   EXPECT_EQ(with.replays, without.replays) << what;
@@ -369,7 +369,7 @@ TEST(Recheck, IsOneRowOfAProfile) {
     session.step();
     std::vector<std::string> rows;
     for (const profiler::Row& row : session.finish().rows().rows)
-      rows.push_back(cat(row.name, " ", row.calls, " ", row.launches));
+      rows.push_back(str(row.name, " ", row.calls, " ", row.launches));
     return rows;
   };
   for (int i = 0; i < 8; ++i) step(in);

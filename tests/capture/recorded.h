@@ -19,9 +19,9 @@ struct SmallMlp {
       t.set_requires_grad(true).autograd().name = name;
       params.push_back(t);
       moments.push_back(Tensor::zeros(shape));
-      moments.back().autograd().name = cat("exp_avg/", name);
+      moments.back().autograd().name = str("exp_avg/", name);
       squares.push_back(Tensor::zeros(shape));
-      squares.back().autograd().name = cat("exp_avg_sq/", name);
+      squares.back().autograd().name = str("exp_avg_sq/", name);
     };
     add("0.weight", {5, 6});
     if (bias) add("0.bias", {5});

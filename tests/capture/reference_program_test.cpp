@@ -216,7 +216,7 @@ void run_program(uint64_t seed, Device device, bool print, Tally& tally) {
   }();
   const Rewriter r = rewrite(recorded, RuleSet("all"), device.type);
   const std::string text =
-      cat("seed ", seed, " on ", device.str(), "\n", dump(recorded), dump(r.graph));
+      str("seed ", seed, " on ", device.str(), "\n", dump(recorded), dump(r.graph));
   if (print) std::printf("%s", text.c_str());
   tally.groups += int(r.groups.size());
   for (const Miss& miss : r.misses) {

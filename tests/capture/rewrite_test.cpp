@@ -28,9 +28,9 @@ Replayed replay(const Function& function, const Tensors& in, capture::StepOption
   for (const Tensor& t : step(in)) r.results.push_back(t.to(kCpu));
   EXPECT_EQ(step.stats().replays, 2);
   for (const auto& miss : step.captured()->fused.misses)
-    r.misses += cat(miss.rule, ": ", miss.obstacle.why, "\n");
+    r.misses += str(miss.rule, ": ", miss.obstacle.why, "\n");
   for (const auto& node : step.captured()->fused.graph.nodes)
-    r.ops += cat(r.ops.empty() ? "" : " ", node.text());
+    r.ops += str(r.ops.empty() ? "" : " ", node.text());
   return r;
 }
 
@@ -44,7 +44,7 @@ Replayed expect_replay_is_eager(const Function& function, const Tensors& in) {
   const Replayed r = replay(function, in);
   EXPECT_EQ(r.results.size(), wanted.size());
   for (size_t i = 0; i < r.results.size(); ++i)
-    expect_same_bits(r.results[i], wanted[i], cat("result ", i));
+    expect_same_bits(r.results[i], wanted[i], str("result ", i));
   return r;
 }
 
@@ -203,8 +203,8 @@ struct MixedParameters {
   MixedParameters(const std::vector<DType>& types, const std::string& kind) {
     for (size_t i = 0; i < types.size(); ++i) {
       Tensor t = cast(sample_tensor({3, 2 + int64_t(i)}, i + 1, -1, 1), types[i]);
-      t.set_requires_grad(true).autograd().name = cat("p", i);
-      params.push_back({cat("p", i), t});
+      t.set_requires_grad(true).autograd().name = str("p", i);
+      params.push_back({str("p", i), t});
     }
     if (kind == "adam") optimizer = std::make_unique<nn::Adam>(params);
     if (kind == "sgd") optimizer = std::make_unique<nn::Sgd>(params);
@@ -256,7 +256,7 @@ TEST(Rewrite, UpdatesOfInterleavedParametersFuse) {
     for (int i = 0; i < 4; ++i) step(batch_of(options, 8, 1));
     std::string misses;
     for (const auto& miss : step.captured()->fused.misses)
-      misses += cat(miss.rule, ": ", miss.obstacle.why, "\n");
+      misses += str(miss.rule, ": ", miss.obstacle.why, "\n");
     const size_t nodes = step.captured()->fused.graph.nodes.size();
     return std::tuple(nodes, misses, training.net.parameters()[0].to_vector<float>());
   };

@@ -19,15 +19,15 @@ constexpr std::string_view kBegin = "<!-- rules: this table is generated -->\n",
 // Kernels for cuda are those of simt, compiled or not.
 std::string devices_of(const Rule& rule) {
   const bool cpu = rule.on(Device::Type::cpu), device = rule.on(Device::Type::simt);
-  return cat(cpu ? "cpu" : "", cpu && device ? ", " : "", device ? "cuda, simt" : "");
+  return str(cpu ? "cpu" : "", cpu && device ? ", " : "", device ? "cuda, simt" : "");
 }
 
 std::string note_of(const Rule& rule) {
   if (*rule.note == '\0') return "";
   for (const auto& entry : fs::directory_iterator(fs::path(SINTER_SOURCE_DIR) / "capture")) {
     const std::string text = test::text_of(entry.path());
-    if (text.find(cat("// Note [", rule.note, "]\n//   ")) != std::string::npos)
-      return cat("`capture/", entry.path().filename().string(), "`: Note [", rule.note, "]");
+    if (text.find(str("// Note [", rule.note, "]\n//   ")) != std::string::npos)
+      return str("`capture/", entry.path().filename().string(), "`: Note [", rule.note, "]");
   }
   ADD_FAILURE() << rule.name() << ": no file of capture/ has Note [" << rule.note << "]";
   return "";
@@ -38,7 +38,7 @@ std::string table() {
       "| rule | devices | the ops that it stands for | where it is code, and why |\n"
       "|---|---|---|---|\n";
   for (const Rule& rule : rules())
-    out += cat("| `", rule.name(), "` | ", devices_of(rule), " | ", stands_for(rule.label), " | ",
+    out += str("| `", rule.name(), "` | ", devices_of(rule), " | ", stands_for(rule.label), " | ",
         note_of(rule), " |\n");
   return out;
 }

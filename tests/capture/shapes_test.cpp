@@ -51,10 +51,13 @@ Ran run(const Shape& shape, const Device device, const StepOptionsOfTest& o) {
   nn::NamedTensors named;
   const auto add_module = [&](nn::Module& module, const char* name) {
     module.init_parameters(seed++);
-    o.dtype == DType::bf16 ? module.enable_bf16() : module.to(o.dtype);
+    if (o.dtype == DType::bf16)
+      module.enable_bf16();
+    else
+      module.to(o.dtype);
     module.to(device);
     for (const nn::NamedTensor& p : module.named_parameters())
-      named.push_back({cat(name, ".", p.name), p.tensor});
+      named.push_back({str(name, ".", p.name), p.tensor});
   };
   add_module(first, "first");
   add_module(second, "second");
@@ -102,7 +105,7 @@ void check_steps(Device device) {
     for (const Shape& shape : {Shape{4, 6, 12}, Shape{1, 24, 12}, Shape{24, 1, 12},
              Shape{2, 3, 4, 12}, Shape{2, 3, 2, 2, 12}}) {
       if (few && shape.rank() == 3 && shape[0] != 4) continue;
-      SCOPED_TRACE(cat(shape.str(), " on ", device.str(), " in ", name_of(o.dtype),
+      SCOPED_TRACE(str(shape.str(), " on ", device.str(), " in ", name_of(o.dtype),
           o.dropout > 0 ? ", dropout" : "", o.gated ? ", gated" : "",
           o.residual ? ", residual" : ""));
       const Ran ran = run(shape, device, o);
@@ -133,7 +136,7 @@ void check_operands(Device device) {
   const Shape shapes[] = {
       {2, 3, 11}, {1, 2, 3, 11}, {}, {1}, {1, 1}, {1, 1, 1}, {11}, {1, 11}, {1, 1, 11}, {2, 3, 1}};
   for (const Shape& shape : shapes) {
-    SCOPED_TRACE(cat(shape.str(), " on ", device.str()));
+    SCOPED_TRACE(str(shape.str(), " on ", device.str()));
     const Tensors in{sample({2, 3, 9}, 1, device), sample({11, 9}, 2, device),
         sample({11}, 3, device), sample(shape, 4, device)};
     const Function f = [](const Tensors& t) {

@@ -84,7 +84,7 @@ TEST(SideBySide, ThreeLinearsOfOneInputAreOne) {
   EXPECT_EQ(count(ops({4, 4, 4}, product_and_sum, "merge_linear"), "linear"), 1);
 }
 
-// cat() wants its operands dense, and gives them their gradients side by side.
+// str() wants its operands dense, and gives them their gradients side by side.
 TEST(SideBySide, TheGradientsOfThreeLinearsAreOneAndOne) {
   for (const std::vector<int64_t>& widths : {std::vector<int64_t>{4, 4, 4}, {8, 2, 3}}) {
     const auto end = [](const Tensors& t) { return cat({t[0], t[1], t[2]}, 1); };

@@ -65,8 +65,8 @@ class Trained {
   Trained(const Pattern& pattern, const Options& o) : pattern_(pattern), options_(o) {
     for (size_t i = 0; i < kParameters; ++i) {
       Tensor p = cast(values(kShapes[i], i + 1), o.dtype).to(o.device);
-      p.set_requires_grad(true).autograd().name = cat("p", i);
-      params_.push_back({cat("p", i), p});
+      p.set_requires_grad(true).autograd().name = str("p", i);
+      params_.push_back({str("p", i), p});
     }
     optimizer_ = nn::optimizer_named(o.decoupled ? "adamw" : "adam")
                      .make(params_, kAdamLr, o.weight_decay, 0, o.betas);
@@ -180,7 +180,7 @@ double bound(const Pattern& pattern, DType dtype) {
 
 void expect_as_torch(const Options& o) {
   for (const Pattern& pattern : kPatterns) {
-    SCOPED_TRACE(cat(pattern.what, ", ", o.decoupled ? "AdamW" : "Adam", ", decay ", o.weight_decay,
+    SCOPED_TRACE(str(pattern.what, ", ", o.decoupled ? "AdamW" : "Adam", ", decay ", o.weight_decay,
         ", ", name_of(o.dtype), ", ", o.device.str(), ", rules ",
         o.rules ? o.rules : "of an eager step"));
     Trained straight(pattern, o), first(pattern, o), second(pattern, o);

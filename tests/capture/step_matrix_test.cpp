@@ -93,7 +93,7 @@ std::set<std::string> biases_without_effect(const Images& net) {
     size_t next = i;
     while (next < layers.size() && layers[next].starts_with("conv")) ++next;
     if (next > i && next < layers.size() && layers[next].starts_with("batchnorm"))
-      names.insert(cat(i, ".bias"));
+      names.insert(str(i, ".bias"));
   }
   return names;
 }
@@ -153,7 +153,7 @@ size_t expect_rounded_copies(const nn::Net& net) {
 }
 
 capture::Graph check_steps(const StepCase& c, uint64_t steps = 3) {
-  SCOPED_TRACE(cat(c.net.layers, "\n", c.optimizer, " ", name_of(c.dtype), " on ", c.device.str(),
+  SCOPED_TRACE(str(c.net.layers, "\n", c.optimizer, " ", name_of(c.dtype), " on ", c.device.str(),
       ", rules ", c.rules));
   // f32 and f64: other orders of sums of some hundred terms, from equal states (docs/TOUR.md).
   // bf16: fused and eager differ in up to 16 roundings of u = 2^-8, which is 2 sqrt(16) u by the
@@ -176,7 +176,7 @@ capture::Graph check_steps(const StepCase& c, uint64_t steps = 3) {
   const nn::NamedTensors from = eager.state(), to = captured.state();
   const std::set<std::string> without_effect = biases_without_effect(c.net);
   for (uint64_t i = 0; i < steps; ++i) {
-    SCOPED_TRACE(cat("step ", i));
+    SCOPED_TRACE(str("step ", i));
     for (size_t t = 0; t < to.size(); ++t) nn::copy_values(to[t].tensor, from[t].tensor, "test");
     std::vector<int64_t> shape{5};
     for (const int64_t size : c.net.image) shape.push_back(size);

@@ -14,7 +14,7 @@ inline constexpr Device kSimt{Device::Type::simt, 0};
 // "linear_act matmul ..": the names of a graph's ops in order.
 inline std::string ops_of(const capture::Graph& graph) {
   std::string names;
-  for (const capture::Node& node : graph.nodes) names += cat(names.empty() ? "" : " ", node.text());
+  for (const capture::Node& node : graph.nodes) names += str(names.empty() ? "" : " ", node.text());
   return names;
 }
 

@@ -78,7 +78,7 @@ TEST(Cases, UndefinedTensor) {
   EXPECT_FALSE(t.requires_grad() || t.grad().defined());
   EXPECT_TRUE(t.is_same(Tensor()) && t.id() == nullptr);
   EXPECT_EQ(t.describe(), "nothing");
-  EXPECT_EQ(cat(t), "nothing");
+  EXPECT_EQ(str(t), "nothing");
 }
 
 }  // namespace

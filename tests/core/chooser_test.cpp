@@ -67,7 +67,7 @@ TEST(Chooser, WhoDoesNotRunIsLeftOut) {
     });
     EXPECT_EQ(choice.chosen, broken == 0 ? 1 : 0);
     EXPECT_FALSE(choice.timed());
-    EXPECT_EQ(choice.note, cat(broken ? "parts" : "fused", " does not run: no such kernel"));
+    EXPECT_EQ(choice.note, str(broken ? "parts" : "fused", " does not run: no such kernel"));
   }
   const Choice none = ask([](size_t) { fail("no such kernel"); });
   EXPECT_EQ(none.chosen, 0);

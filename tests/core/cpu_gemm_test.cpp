@@ -53,7 +53,7 @@ const Way kWays[] = {
 };
 
 std::string describe(const Gemm& d) {
-  return cat(name_of(d.in), " -> ", name_of(d.out), " m ", d.m, " n ", d.n, " k ", d.k,
+  return str(name_of(d.in), " -> ", name_of(d.out), " m ", d.m, " n ", d.n, " k ", d.k,
       d.trans_a ? " A^T" : "", d.trans_b ? " B^T" : "", " ld ", d.lda, " ", d.ldb, " ", d.ldc);
 }
 

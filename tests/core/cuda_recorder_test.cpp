@@ -48,7 +48,7 @@ bool is_loaded(const std::string& name) {
   if (library) dlclose(library);
   return library != nullptr;
 }
-const std::string kBlas = cat("libcublasLt.so.", CUDART_VERSION / 1000);
+const std::string kBlas = str("libcublasLt.so.", CUDART_VERSION / 1000);
 // Before main(): other tests load it.
 const bool kBlasAtStart = is_loaded(kBlas);
 
@@ -95,7 +95,7 @@ TEST(CudaRecorder, MachinesThatCannot) {
   EXPECT_EQ(
       refusal({.driver = 0}, 0), "cuda: no CUDA device: no driver (cudaGetDeviceCount says 35)");
   EXPECT_EQ(refusal({.driver = 12020}, 0),
-      cat("cuda: the driver is too old: it is for CUDA 12.2, this build needs ",
+      str("cuda: the driver is too old: it is for CUDA 12.2, this build needs ",
           CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10, " (cudaGetDeviceCount says 35)"));
   EXPECT_EQ(refusal({.cards = 0}, 0),
       "cuda: no CUDA device: the driver shows no card (cudaGetDeviceCount says 100)");

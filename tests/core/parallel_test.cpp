@@ -72,7 +72,7 @@ TEST_F(Parallel, ExceptionsReachTheCaller) {
 TEST_F(Parallel, CountsOfThreadsThatNoProcessCanHaveAreRefused) {
   for (const int n : {INT_MIN, -1, 0, kMostThreads + 1, 100000, INT_MAX})
     EXPECT_EQ(test::message_of([&] { set_num_threads(n); }, Error::Kind::usage),
-        cat("threads: out of range: ", n, "; allowed 1..4096"));
+        str("threads: out of range: ", n, "; allowed 1..4096"));
   EXPECT_EQ(num_threads(), before_);
 }
 

@@ -346,7 +346,7 @@ TEST_F(SimtTest, FaultsAreDataErrors) {
   for (const Fault kind : {Fault::label_out_of_range, Fault::index_out_of_range}) {
     launch<bad_data>(Grid{2}, 32, 0, labels.in(), fault_flag(), kind);
     EXPECT_EQ(test::message_of(simt::synchronize, Error::Kind::data),
-        cat("simt: bad_data, block (1, 0, 0), thread 5: ",
+        str("simt: bad_data, block (1, 0, 0), thread 5: ",
             kind == Fault::label_out_of_range
                 ? "label out of range: 12 in row 37; 10 classes are 0..9"
                 : "index out of range: 12 at item 37; 10 rows are 0..9"));
@@ -383,10 +383,10 @@ TEST_F(SimtTest, AfterAnErrorTheEmulatorIsAsNew) {
         if (schedule.order != Schedule::Order::shuffled) {
           const int first = schedule.order == Schedule::Order::reversed ? 7 : 1;
           EXPECT_EQ(message,
-              cat("simt: fails_midway, block (", first, ", 0, 0), thread ", bad,
+              str("simt: fails_midway, block (", first, ", 0, 0), thread ", bad,
                   ": write out of bounds: element ", -1 - first, " of 800; allowed 0..799"));
         } else {
-          expect_parts(message, {cat("thread ", bad, ": write out of bounds")});
+          expect_parts(message, {str("thread ", bad, ": write out of bounds")});
         }
         EXPECT_EQ(failure(), "");
         EXPECT_EQ(frames, 0);
@@ -810,7 +810,7 @@ TEST(SimtTsanTest, MissingBlockSyncIsReportedWithBothLines) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   // g++ 12's symbolizer gives up on some programs: then the kernel's name has to do.
   const auto place = [](int line) {
-    return cat("tiled_gemm<[^\n]*(simt_kernels.h:", line, "|<null>)");
+    return str("tiled_gemm<[^\n]*(simt_kernels.h:", line, "|<null>)");
   };
   const std::string store = place(kStoreLine), use = place(kUseLine);
   EXPECT_EXIT(run_gemm_and_exit<Mistake::none>(), testing::ExitedWithCode(0), "^$");

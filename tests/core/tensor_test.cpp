@@ -50,13 +50,13 @@ TEST(Shapes, AnIndexThatIsNotThereIsAnError) {
   EXPECT_EQ(t.size(-1), 4);
   EXPECT_EQ(t.size(-3), 2);
   for (const int i : {-1000, -4, 3, 1000, INT_MIN, INT_MAX}) {
-    const std::vector<std::string> facts{cat("no such dim: ", i, " of [2, 3, 4]"), "allowed -3..2"};
+    const std::vector<std::string> facts{str("no such dim: ", i, " of [2, 3, 4]"), "allowed -3..2"};
     test::expect_error(Error::Kind::shape, facts, [&] { (void)t.size(i); });
     test::expect_error(Error::Kind::shape, facts, [&] { (void)t.shape()[i]; });
     test::expect_error(Error::Kind::shape, facts, [&] { shape[i] = 1; });
-    test::expect_error(Error::Kind::shape, {cat("no such dim: ", i, " of [12, 4, 1]")},
+    test::expect_error(Error::Kind::shape, {str("no such dim: ", i, " of [12, 4, 1]")},
         [&] { (void)t.strides()[i]; });
-    test::expect_error(Error::Kind::shape, {cat("no such dim: ", i, " of []; it has none")},
+    test::expect_error(Error::Kind::shape, {str("no such dim: ", i, " of []; it has none")},
         [&] { (void)Tensor::zeros({}).size(i); });
   }
   EXPECT_EQ(shape, t.shape());
@@ -223,11 +223,11 @@ TEST(Devices, ParseNamesWhatIsMissing) {
 }
 
 TEST(Tensors, PrintTheirValuesAndWhatTheyAre) {
-  EXPECT_EQ(cat(Tensor::from({1, 2, 3, 4}, {2, 2})), "[[1, 2],\n [3, 4]] f32[2, 2] cpu");
-  EXPECT_EQ(cat(Tensor::full({}, 0.5, DType::f64)), "0.5000 f64[] cpu");
-  EXPECT_EQ(cat(Tensor::zeros({0, 3})), "[] f32[0, 3] cpu");
-  EXPECT_EQ(cat(Tensor::meta({2, 3})), "f32[2, 3] cpu");
-  EXPECT_EQ(cat(Tensor()), "nothing");
+  EXPECT_EQ(str(Tensor::from({1, 2, 3, 4}, {2, 2})), "[[1, 2],\n [3, 4]] f32[2, 2] cpu");
+  EXPECT_EQ(str(Tensor::full({}, 0.5, DType::f64)), "0.5000 f64[] cpu");
+  EXPECT_EQ(str(Tensor::zeros({0, 3})), "[] f32[0, 3] cpu");
+  EXPECT_EQ(str(Tensor::meta({2, 3})), "f32[2, 3] cpu");
+  EXPECT_EQ(str(Tensor()), "nothing");
 }
 
 }  // namespace

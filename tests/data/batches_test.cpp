@@ -132,7 +132,7 @@ TEST(Batches, RowsAndPositionsThatAreNotThere) {
     test::expect_error(Error::Kind::data, {"index out of range"}, [&] {
       gather_batch(split, std::vector<int32_t>{0, int32_t(n)});
     });
-    test::expect_error(Error::Kind::usage, {cat("batch ", n, "; "), "within 0..2"}, [&] {
+    test::expect_error(Error::Kind::usage, {str("batch ", n, "; "), "within 0..2"}, [&] {
       batches.seek({0, n});
     });
   }

@@ -118,12 +118,12 @@ TEST_F(DatasetTest, NumPyGivesTheSameTensors) {
 // A seventh of six is none.
 TEST_F(DatasetTest, APairOfTooFewImagesIsRefused) {
   const auto pair = [&](size_t n) {
-    return dir_.write("x.npy", test::npy("|u1", cat("(", n, ", 784)"), Bytes(n * 784, 9))) + "," +
-           dir_.write("y.npy", test::npy("|u1", cat("(", n, ",)"), Bytes(n)));
+    return dir_.write("x.npy", test::npy("|u1", str("(", n, ", 784)"), Bytes(n * 784, 9))) + "," +
+           dir_.write("y.npy", test::npy("|u1", str("(", n, ",)"), Bytes(n)));
   };
   for (const size_t n : {1, 2, 6}) {
     const std::string files = pair(n);
-    expect_error(kData, {"too few images", cat(" has ", n), "1/7 of them", "at least 7"},
+    expect_error(kData, {"too few images", str(" has ", n), "1/7 of them", "at least 7"},
         [&] { load_dataset({.what = files}); });
     EXPECT_EQ(load_dataset({.what = files, .pair_is_test = true}).test.size(), int64_t(n));
     EXPECT_EQ(load_dataset({.what = files + "," + files}).test.size(), int64_t(n));

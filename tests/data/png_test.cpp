@@ -86,7 +86,7 @@ TEST_F(PngTest, InterlacedAndOfSixteenBitsAreTheSamePixels) {
           return read_png(dir_.write("x.png", file), wanted).pixels;
         };
         const Bytes plain = read(test::png(width, height, channels, pixels));
-        SCOPED_TRACE(cat(width, " x ", height, ", ", channels, " channels read as ", wanted));
+        SCOPED_TRACE(str(width, " x ", height, ", ", channels, " channels read as ", wanted));
         EXPECT_EQ(read(test::png(width, height, channels, pixels, 8, true)), plain);
         const Bytes sixteen = read(test::png(width, height, channels, wide, 16, false));
         expect_error(kData, {"interlaced and of 16 bits", "x.png", "hint: save it without"},

@@ -31,8 +31,8 @@ class VerifyTest : public testing::Test {
   DataReport verify(int64_t classes = 10) {
     for (const auto& [name, digits] : {std::pair("train", &train_), {"t10k", &test_}}) {
       const auto n = int64_t(digits->labels.size());
-      write_idx(dir_.file(cat(name, "-images-idx3-ubyte")), {n, 28, 28}, digits->images);
-      write_idx(dir_.file(cat(name, "-labels-idx1-ubyte")), {n}, digits->labels);
+      write_idx(dir_.file(str(name, "-images-idx3-ubyte")), {n, 28, 28}, digits->images);
+      write_idx(dir_.file(str(name, "-labels-idx1-ubyte")), {n}, digits->labels);
     }
     return verify_dataset({.what = dir_.path(), .classes = classes});
   }

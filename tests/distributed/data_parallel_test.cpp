@@ -79,7 +79,7 @@ TEST(DataParallel, F32AndBf16RanksTrainAsOneProcess) {
       std::vector<std::vector<double>> weights(size);
       ThreadGroup(size).run(
           [&](Communicator& ranks) { weights[size_t(ranks.rank())] = train(run, kSteps); });
-      SCOPED_TRACE(cat(run.what, ", ", name_of(run.dtype), ", ", size, " ranks"));
+      SCOPED_TRACE(str(run.what, ", ", name_of(run.dtype), ", ", size, " ranks"));
       for (const std::vector<double>& of_rank : weights) EXPECT_EQ(of_rank, weights[0]);
       EXPECT_TRUE(test::close(weights[0], alone, {.absolute = bound}));
     }

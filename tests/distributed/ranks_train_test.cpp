@@ -35,9 +35,9 @@ TEST(RanksTrain, TheFirstStepWhoseLossIsNotFiniteIsThatOfWhicheverRankHadIt) {
     for (const int size : {2, 3}) {
       for (int of_rank = 0; of_rank < size; ++of_rank) {
         for (const size_t at : {0, 1, 3}) {
-          SCOPED_TRACE(cat(fused ? "fused" : "eager", ", rank ", of_rank, " of ", size));
+          SCOPED_TRACE(str(fused ? "fused" : "eager", ", rank ", of_rank, " of ", size));
           for (const std::string& error : errors_of_a_nan(fused, size, of_rank, at))
-            test::expect_facts(error, {cat("the loss of step ", at + 1, " is not finite")});
+            test::expect_facts(error, {str("the loss of step ", at + 1, " is not finite")});
         }
       }
     }
@@ -59,7 +59,7 @@ TEST(RanksTrain, AdamInBf16TrainsAsOneProcess) {
       ThreadGroup(size).run([&](Communicator& ranks) {
         weights[static_cast<size_t>(ranks.rank())] = train(run, kSteps);
       });
-      SCOPED_TRACE(cat(run.what, ", ", size, " ranks"));
+      SCOPED_TRACE(str(run.what, ", ", size, " ranks"));
       for (const std::vector<double>& of_rank : weights) EXPECT_EQ(of_rank, weights[0]);
       EXPECT_TRUE(test::near(weights[0], alone, bound));
     }

@@ -31,7 +31,7 @@ inline std::vector<Run> all_runs() {
     for (const char* optimizer : {"adam", "sgd"}) {
       for (const bool fused : {false, true}) {
         for (const int64_t part : {0, 4}) {
-          const std::string what = cat(net[0] == 'f' ? "MLP " : "CNN ", optimizer,
+          const std::string what = str(net[0] == 'f' ? "MLP " : "CNN ", optimizer,
               fused ? " fused" : " eager", part ? " in parts" : " at once");
           runs.push_back({.what = what,
               .net = net,

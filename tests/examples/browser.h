@@ -9,7 +9,7 @@ namespace sinter::test {
 
 inline std::string browser() {
   for (const char* name : {"chromium", "chromium-browser", "google-chrome"}) {
-    if (std::system(cat("command -v ", name, " >/dev/null 2>&1").c_str()) == 0) return name;
+    if (std::system(str("command -v ", name, " >/dev/null 2>&1").c_str()) == 0) return name;
   }
   return "";
 }
@@ -27,7 +27,7 @@ inline Opened open_page(
   text.insert(text.rfind("</body>"),
       "<script>" + text_of(SINTER_SOURCE_DIR "/tests/examples/" + script) + "</script>");
   std::ofstream(folder + "/driven.html") << text;
-  const std::string command = cat("timeout 120 ", browser(),
+  const std::string command = str("timeout 120 ", browser(),
       " --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir=", folder,
       "/browser --window-size=", width, ",900 --dump-dom 'file://", folder, "/driven.html' >",
       folder, "/dom 2>", folder, "/log");

@@ -98,7 +98,7 @@ TEST(MnistCompare, EveryActivationAgrees) {
       for (const std::string optimizer : {"sgd", "adam"}) {
         if (test::kSanitized && optimizer == "sgd") continue;
         expect_agreement(program,
-            {"--model", cat("flatten; linear 16; ", act, "; linear 10"), "--dtype", dtype,
+            {"--model", str("flatten; linear 16; ", act, "; linear 10"), "--dtype", dtype,
                 "--optimizer", optimizer, "--batch", "8"},
             "cpu");
       }

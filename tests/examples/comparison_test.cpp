@@ -16,7 +16,7 @@ std::string fitted(double steps, int64_t fewest = profiler::kMinPairs) {
   Flags flags;
   add_comparison_flags(flags, fusion, comparison);
   fit_rounds(comparison, flags, steps, fewest);
-  return cat(comparison.rounds, " x (", comparison.warmup, " + ", comparison.steps, ")");
+  return str(comparison.rounds, " x (", comparison.warmup, " + ", comparison.steps, ")");
 }
 
 TEST(Comparison, ASlowMachineGetsPairsEnoughForAFactor) {

@@ -130,7 +130,7 @@ class PrintedWords {
 void add_tables_of_devices(PrintedWords& words) {
   profiler::TableOptions all{.row_limit = -1, .group_by_input_shape = true};
   for (const std::string_view group : profiler::kMoreColumns)
-    all.columns += cat(all.columns.empty() ? "" : ",", group);
+    all.columns += str(all.columns.empty() ? "" : ",", group);
   profiler::Report card = profiler::device_report(), replayed = card;
   replayed.replayed = true;
   card.clean_us = {190, 191, 190, 191, 190, 191};

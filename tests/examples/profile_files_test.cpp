@@ -146,8 +146,8 @@ TEST(Bench, TimesEachSizeAndRefusesTheEmulator) {
   std::string sizes;  // in the order of the flags, each noted as it is measured
   for (const char* size :
       {"batch 1, hidden 8", "batch 1, hidden 16", "batch 8, hidden 8", "batch 8, hidden 16"}) {
-    sizes += cat("size    ", size, ": .*\n");
-    expect_facts(result.out, {cat("\n", size, " ")});
+    sizes += str("size    ", size, ": .*\n");
+    expect_facts(result.out, {str("\n", size, " ")});
   }
   EXPECT_TRUE(std::regex_search(result.err, std::regex(sizes))) << result.err;
   EXPECT_EQ(result.out.find("TOTAL"), std::string::npos) << result.out;

@@ -71,10 +71,10 @@ void wait_until(const std::function<bool()>& there) {
 }
 // The process of a rank, below mpirun.
 pid_t pid_of_rank(pid_t launcher, int rank) {
-  std::ifstream children(cat("/proc/", launcher, "/task/", launcher, "/children"));
-  const std::string wanted = cat("OMPI_COMM_WORLD_RANK=", rank);
+  std::ifstream children(str("/proc/", launcher, "/task/", launcher, "/children"));
+  const std::string wanted = str("OMPI_COMM_WORLD_RANK=", rank);
   for (pid_t pid; children >> pid;) {
-    const std::string environment = text_of(cat("/proc/", pid, "/environ"));
+    const std::string environment = text_of(str("/proc/", pid, "/environ"));
     for (size_t at = 0; at < environment.size(); at = environment.find('\0', at) + 1) {
       if (environment.c_str() + at == wanted) return pid;
       if (environment.find('\0', at) == std::string::npos) break;
@@ -90,7 +90,7 @@ size_t count_of_text(const std::string& text, const std::string& part) {
 
 nlohmann::json trace_of(const Program& program, const std::string& name) {
   const std::string file = program.folder() / "r" / name;
-  EXPECT_EQ(std::system(cat("gunzip -kf ", file, ".trace.json.gz").c_str()), 0);
+  EXPECT_EQ(std::system(str("gunzip -kf ", file, ".trace.json.gz").c_str()), 0);
   return nlohmann::json::parse(text_of(file + ".trace.json"));
 }
 
@@ -207,7 +207,7 @@ TEST_F(MnistRanks, AKilledRankEndsTheJobAndIsNamed) {
       kill(victim, SIGKILL);
     });
     EXPECT_NE(r.status, 0);
-    const std::string wanted = cat("rank ", rank, " is lost: its process ", victim, " has ended");
+    const std::string wanted = str("rank ", rank, " is lost: its process ", victim, " has ended");
     EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
     expect_facts(r.err, {wanted, "mpirun -np 3 mnist train --resume r goes on"});
     program.run(0, {"train", "--resume", "r", "--epochs", "1"});
@@ -226,12 +226,12 @@ TEST_F(MnistRanks, ARankThatHangsEndsTheJobByTheTimeout) {
     });
     EXPECT_NE(r.status, 0);
     EXPECT_EQ(count_of_text(r.err, "error: "), 1U) << r.err;
-    expect_facts(r.err, {cat("rank ", rank, " of 3 did not arrive"),
+    expect_facts(r.err, {str("rank ", rank, " of 3 did not arrive"),
                             "mpirun -np 3 mnist train --resume r goes on"});
     // Where nobody waits for the launcher's children they stay as zombies.
     wait_until([&] {
       return std::ranges::all_of(pids, [](pid_t pid) {
-        const std::string state = text_of(cat("/proc/", pid, "/stat"));
+        const std::string state = text_of(str("/proc/", pid, "/stat"));
         return state.empty() || has(state, ") Z ");
       });
     });
@@ -320,7 +320,7 @@ TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
     for (const auto& event : together["traceEvents"]) {
       const auto pid = event["pid"].get<int64_t>();
       if (event["ph"] == "M" && event["name"] == "process_name") {
-        EXPECT_EQ(event["args"]["name"], cat("rank ", pid / 2, ": host"));
+        EXPECT_EQ(event["args"]["name"], str("rank ", pid / 2, ": host"));
         processes.insert(pid);
       }
       if (event["ph"] == "s") {
@@ -332,7 +332,7 @@ TEST_F(MnistRanks, ATraceHasALaneForEachRank) {
     ASSERT_EQ(begins.size(), 3U);
     for (const auto& [pid, us] : begins) EXPECT_LT(std::abs(us), 10e6) << pid;
     for (int rank = 0; rank < 3; ++rank) {
-      const nlohmann::json own = trace_of(program, cat("profile.rank", rank));
+      const nlohmann::json own = trace_of(program, str("profile.rank", rank));
       EXPECT_EQ(own["distributedInfo"], (nlohmann::json{{"rank", rank}, {"world_size", 3}}));
     }
   }

@@ -64,8 +64,8 @@ TEST(MnistCompare, RefusesAWrongKernelInAllThatItLooksAt) {
       "--measure", "off", "--rounds", "1", "--steps", "1", "--warmup", "0", "--hidden", "16,16",
       "--batch", "8", "--json"};
   for (const WrongKernel& wrong : kWrongKernels) {
-    const std::string planted = cat("WRONG_KERNEL=", wrong.op, " ", wrong.tensor, " ", wrong.by);
-    SCOPED_TRACE(cat(planted, wrong.words.empty() ? "" : " " + wrong.words[1]));
+    const std::string planted = str("WRONG_KERNEL=", wrong.op, " ", wrong.tensor, " ", wrong.by);
+    SCOPED_TRACE(str(planted, wrong.words.empty() ? "" : " " + wrong.words[1]));
     program.environment = {planted};
     const Result r = program.run(*wrong.found ? 7 : 0, words + wrong.words);
     if (*wrong.found) expect_facts(r.err, {"compare: results differ: ", wrong.found});

@@ -33,12 +33,12 @@ std::string output_of(const std::string& command, const test::TempDir& folder) {
   out += result;
   const std::string name = folder.path();
   for (size_t at; (at = out.find(name)) != out.npos;) out.replace(at, name.size(), "FOLDER");
-  return cat(out, "status ", status, "\n");
+  return str(out, "status ", status, "\n");
 }
 
 // Returns the transcript.
 std::string expect_transcript(const std::string& name) {
-  const std::string path = cat(SINTER_SOURCE_DIR "/tests/examples/golden/", name, ".txt");
+  const std::string path = str(SINTER_SOURCE_DIR "/tests/examples/golden/", name, ".txt");
   std::string golden = test::text_of(path);
   const test::TempDir folder;
   std::string now;
@@ -46,7 +46,7 @@ std::string expect_transcript(const std::string& name) {
   for (size_t at = golden.find("$ "); at != golden.npos; at = golden.find("\n$ ", at + 1)) {
     at += golden[at] == '\n';
     const std::string command = golden.substr(at + 2, golden.find('\n', at) - at - 2);
-    now += cat(commands++ ? "\n" : "", "$ ", command, "\n", output_of(command, folder));
+    now += str(commands++ ? "\n" : "", "$ ", command, "\n", output_of(command, folder));
   }
   EXPECT_GT(commands, 0) << path;
   if (std::getenv("SINTER_REGENERATE")) std::ofstream(path) << now;

@@ -54,14 +54,14 @@ double processor_seconds() { return double(std::clock()) / CLOCKS_PER_SEC; }
 
 void check_error(const std::exception& exception) {
   const auto* error = dynamic_cast<const Error*>(&exception);
-  if (!error) fail(cat("not an Error: ", exception.what()));
+  if (!error) fail(str("not an Error: ", exception.what()));
   using Kind = Error::Kind;
   const Kind kind = error->kind();
   if (kind != Kind::data && kind != Kind::checkpoint && kind != Kind::usage)
-    fail(cat("an Error of kind ", int(kind), ": ", error->what()));
+    fail(str("an Error of kind ", int(kind), ": ", error->what()));
   for (const char c : std::string_view(error->what())) {
     if ((c >= 0 && c < ' ' && c != '\n') || c == 127)
-      fail(cat("a control byte in the message: ", escaped(error->what())));
+      fail(str("a control byte in the message: ", escaped(error->what())));
   }
 }
 
@@ -70,7 +70,7 @@ std::string as_file(Bytes bytes) {
   if (fd < 0 || ftruncate(fd, 0) != 0 ||
       pwrite(fd, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     fail("no memory file");
-  return cat("/proc/self/fd/", fd);
+  return str("/proc/self/fd/", fd);
 }
 
 }  // namespace sinter::fuzz
@@ -83,10 +83,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const double begin = processor_seconds();
   guarded([&] { one({data, size}); });
   if (const double seconds = processor_seconds() - begin; seconds > kSeconds)
-    fail(sinter::cat("took ", seconds, " s of processor time"));
+    fail(sinter::str("took ", seconds, " s of processor time"));
   const int64_t most = kMemory + int64_t(size);
   if (peak - before > most)
-    fail(sinter::cat("took ", peak - before, " bytes of memory, at most ", most));
+    fail(sinter::str("took ", peak - before, " bytes of memory, at most ", most));
   return 0;
 }
 

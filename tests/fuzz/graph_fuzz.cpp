@@ -70,9 +70,9 @@ void add_outside(Recipe& r, GraphFile& file, size_t number) {
   const Shape shape = dims(r, rank);
   const std::optional<Strides> laid = strides(r, r.below(6) == 1, rank);
   if (input) {
-    file.input(cat("v", number), name_of(type), shape, laid);
+    file.input(str("v", number), name_of(type), shape, laid);
   } else {
-    file.param(cat("v", number), name_of(type), shape, laid);
+    file.param(str("v", number), name_of(type), shape, laid);
   }
 }
 
@@ -245,7 +245,7 @@ void run_both_ways(const Graph& graph) {
     executor.run(inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!same_bits(outputs[i], executor.outputs()[i]))
-        fail(cat("output ", i, " differs"), capture::dump(graph));
+        fail(str("output ", i, " differs"), capture::dump(graph));
     }
   } catch (const Error& error) {
     // A label out of range; parameters that cannot be bound as the file wants them; an op without a

@@ -123,7 +123,7 @@ void check_silent(Device device) {
     for (const Program& program : {mlp({.sizes = {150, 33, 28, 10}, .dtype = dtype}),
              mlp({.sizes = {150, 33, 28, 10}, .optimizer = "lion", .dtype = dtype}),
              net(kLenet, dtype), gated_block(dtype)}) {
-      SCOPED_TRACE(cat(program.name, ", ", name_of(dtype)));
+      SCOPED_TRACE(str(program.name, ", ", name_of(dtype)));
       const Blame blame = blame_of(program, device);
       EXPECT_FALSE(blame.first) << blame.table() << blame.verdict();
       double most = 0;
@@ -180,7 +180,7 @@ std::set<std::string_view> check_planted_defects(Device device) {
     for (const capture::Node& node : fused.graph.nodes) {
       const bool by_rule = node.rule && node.text() == node.rule;  // not a plain op beside it
       if (!by_rule || !found.insert(node.rule).second) continue;
-      SCOPED_TRACE(cat(program.name, ", rules ", rules, ": ", node.rule));
+      SCOPED_TRACE(str(program.name, ", rules ", rules, ": ", node.rule));
       const Blame blame = blame_of(program, device, rules, wrong_kernel_of(node.text()));
       EXPECT_TRUE(blame.first);
       if (!blame.first) continue;
@@ -189,8 +189,8 @@ std::set<std::string_view> check_planted_defects(Device device) {
       EXPECT_TRUE(op.op.ends_with(node.text())) << op.op;
       EXPECT_STREQ(op.rule, node.rule);
       EXPECT_NE(blame.smallest, "");
-      test::expect_facts(blame.verdict(), {cat(device.str(), " fused: ", op.op, " is wrong: "),
-                                              cat("rule ", node.rule), blame.smallest});
+      test::expect_facts(blame.verdict(), {str(device.str(), " fused: ", op.op, " is wrong: "),
+                                              str("rule ", node.rule), blame.smallest});
       for (const CheckedOp& other : blame.ops)
         EXPECT_EQ(other.worst.exceeds(), other.op.ends_with(node.text())) << other.op;
     }

@@ -65,7 +65,7 @@ void expect_of_graph(
     for (size_t o = 0; o < node.out.size(); ++o) {
       const Json& operand = op["out"][op["out"].size() - node.out.size() + o];
       const capture::Value& value = graph.values[node.out[o]];
-      EXPECT_EQ(operand["type"], cat(name_of(value.dtype), value.shape.str()));
+      EXPECT_EQ(operand["type"], str(name_of(value.dtype), value.shape.str()));
       EXPECT_EQ(operand["buffer"], value.buffer);
       EXPECT_EQ(json["buffers"][value.buffer]["offset"], plan.offset[value.buffer]);
     }

@@ -130,7 +130,7 @@ TEST(Checkpoint, GoesOnToTheBitByEveryOptimizerAndWithBuffers) {
 TEST(Checkpoint, KeepsTheStepsOfEachParameter) {
   const TempDir dir;
   const auto skipped = [](const Checkpoint& checkpoint, const char* name) {
-    return find(checkpoint.tensors, cat("sinter.optim/skipped_steps/", name))->item();
+    return find(checkpoint.tensors, str("sinter.optim/skipped_steps/", name))->item();
   };
   const auto weights = [](const Trained& t) { return t.model.parameters()[0].to_vector<float>(); };
   manual_seed(3);
@@ -154,7 +154,7 @@ TEST(Checkpoint, KeepsTheStepsOfEachParameter) {
   for (const double wrong : {-1.0, 0.5, 6.0, double{NAN}}) {
     *find(saved.tensors, "sinter.optim/skipped_steps/3.bias")->data<double>() = wrong;
     expect_error(checkpoint,
-        {"damaged", dir.file("a"), "skipped_steps/3.bias is " + cat(wrong), "up to the 5 steps"},
+        {"damaged", dir.file("a"), "skipped_steps/3.bias is " + str(wrong), "up to the 5 steps"},
         [&] { restore(saved, other.model, other.optimizer); });
   }
   saved.tensors.erase(saved.tensors.begin());
@@ -277,7 +277,7 @@ TEST(Checkpoint, AFullDiskLeavesTheOldOne) {
     if (said.find("No space left on device") == said.npos || said.find("intact") == said.npos)
       return 2;
     return read_safetensors(dir.file("last")).tensors.size() == 2 &&
-                   !fs::exists(dir.file(cat(".last.tmp-", getpid())))
+                   !fs::exists(dir.file(str(".last.tmp-", getpid())))
                ? 0
                : 3;
   });

@@ -159,7 +159,7 @@ TEST(Layers, PoolsAndFlattenAreTheirOps) {
   EXPECT_EQ(&net[-1], &net[2]);
   for (const int64_t i : {int64_t{-1000}, int64_t{-4}, int64_t{3}, int64_t{1000}, INT64_MIN})
     test::expect_error(Error::Kind::usage,
-        {cat("Sequential: no such layer: ", i, " of 3; allowed -3..2")}, [&] { net[i]; });
+        {str("Sequential: no such layer: ", i, " of 3; allowed -3..2")}, [&] { net[i]; });
   test::expect_error(
       Error::Kind::usage, {"no such layer: 0 of 0; it has none"}, [] { Sequential()[0]; });
   const Tensor pooled = avg_pool2d(max_pool2d(x), {3, 3, 1, 1, 1, 1});

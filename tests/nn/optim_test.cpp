@@ -228,7 +228,7 @@ TEST(Optim, AParameterWhoseFirstGradientComesLateBeginsAtItsFirstStep) {
 TEST(Cases, ManyPatternsOfGradients) {
   NamedTensors params;
   for (int i = 0; i < 40; ++i)
-    params.push_back({cat("p", i), Tensor::zeros({1}).set_requires_grad(true)});
+    params.push_back({str("p", i), Tensor::zeros({1}).set_requires_grad(true)});
   Adam adam(params);
   const Tensor gradient = Tensor::ones({1});
   std::mt19937 draw(1);

@@ -35,7 +35,7 @@ TEST(Safetensors, WhatIsWrittenReadsBack) {
   const TempDir dir;
   NamedTensors all;
   for (const DType dtype : {DType::u8, DType::f32, DType::i64, DType::bf16, DType::f64, DType::i32})
-    all.push_back({cat("t.", name_of(dtype)), cast(sample_tensor({3, 5}, 1, 0, 90), dtype)});
+    all.push_back({str("t.", name_of(dtype)), cast(sample_tensor({3, 5}, 1, 0, 90), dtype)});
   all.push_back({"strided", transpose(sample_tensor({4, 2}, 2))});
   all.push_back({"empty", Tensor::zeros({0, 4})});
   all.push_back({"scalar \"\xc3\xa9\"", Tensor::full({}, 2.5)});
@@ -95,7 +95,7 @@ TEST(Safetensors, LeavesOutTypesThatNoTensorHasAndSaysSo) {
   const TempDir dir;
   for (const auto& [type, bytes] :
       {std::pair{"BOOL", 1}, {"I8", 1}, {"I16", 2}, {"U16", 2}, {"U32", 4}, {"U64", 8}}) {
-    const std::string json = cat(R"({"m":{"dtype":")", type, R"(","shape":[2],"data_offsets":[0,)",
+    const std::string json = str(R"({"m":{"dtype":")", type, R"(","shape":[2],"data_offsets":[0,)",
         2 * bytes, R"(]},"n":{"dtype":")", type, R"(","shape":[0],"data_offsets":[)", 2 * bytes,
         ",", 2 * bytes, R"(]},"w":{"dtype":"F32","shape":[1],"data_offsets":[)", 2 * bytes, ",",
         2 * bytes + 4, "]}}");
@@ -106,20 +106,20 @@ TEST(Safetensors, LeavesOutTypesThatNoTensorHasAndSaysSo) {
     EXPECT_EQ(file.tensors[0].tensor.to_vector<float>(), std::vector<float>{1});
     EXPECT_EQ(
         file.notes, std::vector<std::string>{
-                        cat("left out, as no weight has such a type: m is ", type, " and 1 more")});
+                        str("left out, as no weight has such a type: m is ", type, " and 1 more")});
     Linear needs(1, 1);
     EXPECT_THROW(load_state_dict(needs, file.tensors), Error) << "m is none of its weights";
     expect_error(checkpoint, {"range does not fit the shape"}, [&] {
       const std::string wrong =
-          cat(R"({"m":{"dtype":")", type, R"(","shape":[3],"data_offsets":[0,)", bytes, "]}}");
+          str(R"({"m":{"dtype":")", type, R"(","shape":[3],"data_offsets":[0,)", bytes, "]}}");
       read_safetensors(dir.write("a", with_header(wrong, Bytes(size_t(bytes)))));
     });
   }
   for (const char* type : {"F8_E4M3", "C64", "bool"}) {
     const std::string json =
-        cat(R"({"w":{"dtype":")", type, R"(","shape":[2],"data_offsets":[0,4]}})");
+        str(R"({"w":{"dtype":")", type, R"(","shape":[2],"data_offsets":[0,4]}})");
     expect_error(checkpoint,
-        {"safetensors: unknown element type: ", cat("w is ", type),
+        {"safetensors: unknown element type: ", str("w is ", type),
             "known are F64 F32 F16 BF16 I64 I32 U8"},
         [&] { read_safetensors(dir.write("a", with_header(json, Bytes(4)))); });
   }
@@ -167,7 +167,7 @@ TEST(Safetensors, RefusesHostileHeaders) {
   };
   std::string crowd = "{";
   for (int i = 0; i <= 65536; ++i)
-    crowd += cat(i ? "," : "", entry(std::to_string(i), "U8", "[0]", "[0,0]"));
+    crowd += str(i ? "," : "", entry(std::to_string(i), "U8", "[0]", "[0,0]"));
   struct Case {
     std::string json;
     size_t data;

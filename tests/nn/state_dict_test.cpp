@@ -110,7 +110,7 @@ TEST(StateDict, TheDifferenceIsListedAndNothingIsLoaded) {
       [&] { load_state_dict(mlp, extra); });
 
   NamedTensors many = changed_copy(mlp, same);
-  for (int i = 0; i < 13; ++i) many.push_back({cat("extra", i), Tensor::zeros({1})});
+  for (int i = 0; i < 13; ++i) many.push_back({str("extra", i), Tensor::zeros({1})});
   const std::string text = test::message_of([&] { load_state_dict(mlp, many); });
   test::expect_facts(text, {"unexpected extra9 ", "\n    and 3 more"});
   EXPECT_EQ(text.find("extra10"), std::string::npos) << text;

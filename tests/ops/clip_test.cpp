@@ -45,7 +45,7 @@ void check_extremes(Device device) {
           std::vector<double> wanted = before;
           for (double& v : wanted) v *= std::min(1.0, share);
           for (const bool fused : {false, true}) {
-            SCOPED_TRACE(cat(n, " of ", name_of(dtype), " ", magnitude, " to ", limit, " on ",
+            SCOPED_TRACE(str(n, " of ", name_of(dtype), " ", magnitude, " to ", limit, " on ",
                 device.str(), fused ? ", fused" : ""));
             const Tensor found = clipped({g.to(device)}, limit, fused)[0];
             // A sum of squares in f32 is off by less than 1000 roundings of it, the norm by half.

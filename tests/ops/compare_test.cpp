@@ -43,7 +43,7 @@ TEST(CompareSimt, EveryPairOfOddNumbers) {
       const Doubles rounded = values.to_vector<double>();
       const Tensor a = reshape(values.to(device), {n, 1}), b = values.to(device);
       for (const Operator& op : kComparisons) {
-        SCOPED_TRACE(cat(op.name, " ", name_of(dtype), " ", device.str()));
+        SCOPED_TRACE(str(op.name, " ", name_of(dtype), " ", device.str()));
         const Tensor result = op.tensors(a, b);
         EXPECT_EQ(result.dtype(), dtype);
         const Doubles got = result.to_vector<double>();
@@ -98,7 +98,7 @@ TEST(NumbersSimt, StandOnBothSidesOfEveryOperator) {
       const Tensor host = sample_tensor(shape, 1, 0.5, 2), x = host.to(device);
       const Doubles values = host.to_vector<double>();
       for (const Operator& op : kArithmetic) {
-        SCOPED_TRACE(cat(op.name, " ", shape.str(), " ", device.str()));
+        SCOPED_TRACE(str(op.name, " ", shape.str(), " ", device.str()));
         const Doubles right = op.right(x, 3).to_vector<double>(),
                       left = op.left(3, x).to_vector<double>();
         ASSERT_EQ(right.size(), values.size());

@@ -38,7 +38,7 @@ template <class F> void for_sizes(const F& f) {
             g.q = q;
             g.stride_h = stride_h;
             g.stride_w = stride_w;
-            SCOPED_TRACE(cat(o, " from ", c, " channels, ", r, " x ", s, ", ", q,
+            SCOPED_TRACE(str(o, " from ", c, " channels, ", r, " x ", s, ", ", q,
                 " columns, stride ", stride_h, ", ", stride_w));
             f(g, stride_h == 1 ? 1 : 3);
             if (testing::Test::HasFailure()) return;

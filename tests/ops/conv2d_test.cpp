@@ -97,7 +97,7 @@ const Conv2dCase kConv2dCases[] = {{{2, 1, 28, 28}, {6, 1, 5, 5}, {1, 1, 2, 2}},
 
 TEST(Conv2d, IsItsDefinitionForwardAndBackward) {
   for (const Conv2dCase& c : kConv2dCases) {
-    SCOPED_TRACE(cat(c.x.str(), " * ", c.weight.str()));
+    SCOPED_TRACE(str(c.x.str(), " * ", c.weight.str()));
     for (const DType type : {DType::f64, DType::f32}) {
       Tensor x = cast(sample_tensor(c.x, 1), type).set_requires_grad(true),
              weight = cast(sample_tensor(c.weight, 2), type).set_requires_grad(true),
@@ -144,7 +144,7 @@ TEST(Conv2d, Bf16IsItsDefinitionToTheBit) {
     return values;
   };
   for (const Conv2dCase& c : kConv2dCases) {
-    SCOPED_TRACE(cat(c.x.str(), " * ", c.weight.str()));
+    SCOPED_TRACE(str(c.x.str(), " * ", c.weight.str()));
     const Tensor x = whole(c.x, 1, DType::bf16), weight = whole(c.weight, 2, DType::bf16),
                  bias = whole({c.weight[0]}, 3, DType::bf16);
     const Tensor y = conv2d(x, weight, bias, c.attrs), dy = whole(y.shape(), 4, DType::bf16);

@@ -365,7 +365,7 @@ TEST_F(CudnnProduct, EveryCallFailsInTurn) {
         std::string made_by;
         const std::string message = test::message_of([&] { made_by = scenario(); });
         EXPECT_TRUE(message.empty()
-                        ? made_by == "cudnn_graph" || made_by.starts_with(cat(op->text(), "_mma"))
+                        ? made_by == "cudnn_graph" || made_by.starts_with(str(op->text(), "_mma"))
                         : message.find(name + " says ") != message.npos)
             << name << " " << n << ": " << made_by << message;
       }
@@ -383,7 +383,7 @@ TEST_F(CudnnProductGpu, GiveWhatTheOwnKernelsGive) {
   const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Case& c : cases()) {
-      SCOPED_TRACE(cat(name_of(dtype), " ", c.what));
+      SCOPED_TRACE(str(name_of(dtype), " ", c.what));
       Tensors in;
       for (const Tensor& t : c.in) in.push_back(!t.defined() || t.rank() == 1 ? t : cast(t, dtype));
       Attrs attrs = c.attrs;
@@ -394,7 +394,7 @@ TEST_F(CudnnProductGpu, GiveWhatTheOwnKernelsGive) {
         const ScopedChoiceRule rule(choice);
         by[choice == ChoiceRule::library] = apply(c.op, in, attrs);
       }
-      RecordProperty(cat(name_of(dtype), " ", c.what), std::string(log.launches().back().kernel));
+      RecordProperty(str(name_of(dtype), " ", c.what), std::string(log.launches().back().kernel));
       for (size_t r = 0; r < by[0].size(); ++r)
         EXPECT_TRUE(test::close(by[1][r].to(kCpu), by[0][r].to(kCpu),
             {.of_each = dtype == DType::bf16 ? 0x1p-7 : 0, .absolute = 5e-3}));

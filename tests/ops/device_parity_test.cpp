@@ -300,7 +300,7 @@ void check_values(Device device) {
   for_each_sample(false, [=](const OpDef& op, const Sample& sample, const std::string& what) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
       if (!takes(op, dtype)) continue;
-      SCOPED_TRACE(cat(what, ", ", name_of(dtype)));
+      SCOPED_TRACE(str(what, ", ", name_of(dtype)));
       ASSERT_NO_THROW(compare(device, op, sample, dtype, Data::plain));
     }
   });
@@ -309,7 +309,7 @@ void check_values(Device device) {
 void check_adversarial_values(Device device) {
   for_each_sample(false, [=](const OpDef& op, const Sample& sample, const std::string& what) {
     for (const Data data : kAdversarial) {
-      SCOPED_TRACE(cat(what, ", ", kDataNames[int(data)]));
+      SCOPED_TRACE(str(what, ", ", kDataNames[int(data)]));
       ASSERT_NO_THROW(compare(device, op, sample, DType::f32, data));
     }
   });
@@ -340,7 +340,7 @@ void check_gradients(Device device) {
     if (!op.backward || !sample.differentiable) return;
     for (const DType dtype : {DType::f32, DType::bf16}) {  // f64's backward ops are in Values
       if (test::kSanitized && dtype != DType::f32) continue;
-      SCOPED_TRACE(cat(what, ", ", name_of(dtype)));
+      SCOPED_TRACE(str(what, ", ", name_of(dtype)));
       const Tensors in = with_dtype(op, sample.in, dtype);
       const Attrs attrs = with_dtype(sample.attrs, dtype);
       std::vector<ExactResult> exact;
@@ -390,7 +390,7 @@ TEST(DeviceParitySimt, BadInputsAreRefusedInTheSameWords) {
       try {
         apply(op, there(sample.in, device), sample.attrs);
       } catch (const Error& error) {
-        return cat(int(error.kind()), ": ", error.message());
+        return str(int(error.kind()), ": ", error.message());
       }
       return std::string("accepted");
     };

@@ -68,11 +68,11 @@ template <class F> void for_each_sample(bool bad, F&& f) {
   for (const OpDef* op : all_ops()) {
     if (!op->view && !op->simt) continue;  // EveryOpHasAKernel names the latter
     for (Sample& sample : samples_of(*op)) {
-      if (sample.bad == bad) f(*op, sample, cat(op->text(), ", ", sample.what));
+      if (sample.bad == bad) f(*op, sample, str(op->text(), ", ", sample.what));
     }
   }
   if (bad) return;
-  for (auto& [op, sample] : device_samples()) f(*op, sample, cat(op->text(), ", ", sample.what));
+  for (auto& [op, sample] : device_samples()) f(*op, sample, str(op->text(), ", ", sample.what));
 }
 
 // t's storage as a list of its elements.

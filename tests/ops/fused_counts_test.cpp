@@ -26,7 +26,7 @@ void expect_cost(const OpDef& op, Tensors in, const Attrs& attrs, Extra extra = 
   const simt::CountSectors counting;
   launch_op({op, in, out, attrs});
   const simt::Counters counted = simt::take_counters();
-  SCOPED_TRACE(cat(op.text(), " ", in[0].describe()));
+  SCOPED_TRACE(str(op.text(), " ", in[0].describe()));
   EXPECT_EQ(32 * (counted.sectors_read - extra.read), cost.bytes_read);
   EXPECT_EQ(32 * (counted.sectors_written - extra.written), cost.bytes_written);
 }

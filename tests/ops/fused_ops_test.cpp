@@ -87,7 +87,7 @@ void compare(const OpDef& op, const Sample& sample, DType dtype, Device device) 
   // than those of one long sum, as kernels with a product of their own may have.
   const double one_sum = device.type == Device::Type::simt && dtype == DType::f32 ? 4 : 1;
   for (size_t r = 0; r < fused.size(); ++r) {
-    SCOPED_TRACE(cat("result ", r));
+    SCOPED_TRACE(str("result ", r));
     EXPECT_TRUE(
         test::close(fused[r], eager[r], {.of_largest = 64 * u, .same_nan = true, .empty = true}));
     const double size = test::norm(exact[r]);
@@ -129,7 +129,7 @@ TEST(FusedOpsSimt, AgreeWithTheirReferencesInTf32) {
 TEST(FusedOpsSimt, AChainOfRowsHasAnyActivation) {
   for (const Sample& sample : row_chain_samples_of_activations()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      SCOPED_TRACE(cat(sample.what, ", ", name_of(dtype)));
+      SCOPED_TRACE(str(sample.what, ", ", name_of(dtype)));
       ASSERT_NO_THROW(compare(kRowChainOp, sample, dtype, kSimt));
     }
   }
@@ -143,7 +143,7 @@ TEST(FusedOpsSimt, ABlockTakesRowsAfterRowsThroughAChain) {
     if (sample.bad) continue;
     longer += sample.in[0].size(0) > 2 * 16;
     for (const DType dtype : {DType::f32, DType::bf16}) {
-      SCOPED_TRACE(cat(sample.what, ", ", name_of(dtype)));
+      SCOPED_TRACE(str(sample.what, ", ", name_of(dtype)));
       ASSERT_NO_THROW(compare(kRowChainOp, sample, dtype, kSimt));
     }
   }
@@ -260,7 +260,7 @@ TEST(FusedOps, StridedOperandsOfALongListAreSeen) {
       in[i] = transpose(contiguous(transpose(in[i])));
       strided += i >= 32;
     }
-    SCOPED_TRACE(cat("strided behind the 32nd: ", strided));
+    SCOPED_TRACE(str("strided behind the 32nd: ", strided));
     const auto got = results(op, in, sample.attrs, true);
     for (size_t r = 0; r < wanted.size(); ++r) {
       EXPECT_TRUE(test::close(got[r], wanted[r], {.absolute = 1e-9, .empty = true}))

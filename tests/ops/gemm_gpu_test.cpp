@@ -34,11 +34,11 @@ template <class T> void check_products() {
     for (const Layout& of_a : layouts(m, k)) {
       for (const Layout& of_b : layouts(k, n)) {
         SCOPED_TRACE(
-            cat("m ", m, ", n ", n, ", k ", k, ", a in ", of_a.what, ", b in ", of_b.what));
+            str("m ", m, ", n ", n, ", k ", k, ", a in ", of_a.what, ", b in ", of_b.what));
         check(matrix_of<T>(m, k, of_a, 1), matrix_of<T>(k, n, of_b, 2), false, false);
       }
     }
-    SCOPED_TRACE(cat("transposed, m ", m, ", n ", n, ", k ", k));
+    SCOPED_TRACE(str("transposed, m ", m, ", n ", n, ", k ", k));
     check(gemm_check::matrix<T>(k, m, 1), gemm_check::matrix<T>(n, k, 2), true, true);
   }
 }

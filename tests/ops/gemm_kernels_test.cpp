@@ -46,7 +46,7 @@ TEST_P(SimtGemmKernels, SizesAroundTheTileInAllOrders) {
           if (order != Order::forward && trans != int(order)) continue;
           const bool ta = trans & 1, tb = trans & 2;
           SCOPED_TRACE(
-              cat("m ", m, ", n ", n, ", k ", k, ", trans ", ta, tb, ", order ", int(order)));
+              str("m ", m, ", n ", n, ", k ", k, ", trans ", ta, tb, ", order ", int(order)));
           const Tensor a = ta ? matrix<T>(k, m, 1) : matrix<T>(m, k, 1),
                        b = tb ? matrix<T>(n, k, 2) : matrix<T>(k, n, 2);
           expect_product(matmul(a, b, ta, tb), a, b, ta, tb);
@@ -61,7 +61,7 @@ TEST_P(SimtGemmKernels, AllStridesAndNothingBesideTheMatrix) {
     for (const auto& [m, n, k] : {std::array<int64_t, 3>{71, 79, 47}, {8, 72, 24}}) {
       for (const Layout& of_a : layouts(m, k)) {
         for (const Layout& of_b : layouts(k, n)) {
-          SCOPED_TRACE(cat("a in ", of_a.what, "; b in ", of_b.what, "; m ", m));
+          SCOPED_TRACE(str("a in ", of_a.what, "; b in ", of_b.what, "; m ", m));
           const Tensor a = matrix_of<T>(m, k, of_a, 3), b = matrix_of<T>(k, n, of_b, 4);
           expect_product(matmul(a, b), a, b, false, false);
         }

@@ -471,7 +471,7 @@ using GemmEpiloguesGpu = test::GpuTest;
 TEST_F(GemmEpiloguesGpu, GiveWhatTheOwnKernelsGive) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Case& c : cases(dtype)) {
-      SCOPED_TRACE(cat(name_of(dtype), " ", c.what));
+      SCOPED_TRACE(str(name_of(dtype), " ", c.what));
       const Tensors in = on_cuda(c.in);
       Tensors by_own, by_library;
       {
@@ -482,7 +482,7 @@ TEST_F(GemmEpiloguesGpu, GiveWhatTheOwnKernelsGive) {
       const ScopedChoiceRule rule(ChoiceRule::library);
       by_library = apply(*c.op, in, c.attrs);
       const bool offered = log.launches().at(0).kernel == "cublaslt_gemm";
-      RecordProperty(cat(name_of(dtype), " ", c.what), offered ? "offered" : "not offered");
+      RecordProperty(str(name_of(dtype), " ", c.what), offered ? "offered" : "not offered");
       EXPECT_LE(offered, c.epilogue != 0);
       const bool gelu = std::string_view(c.what).starts_with("gelu");  // their tanh is another
       const double tolerance = !gelu ? 0 : dtype == DType::f32 ? 1e-3 : 2e-2;

@@ -45,7 +45,7 @@ TEST(GradientTypes, OfWhatAnOpComputedItIsTheValues) {
         if (!takes(*op, dtype)) continue;
         for (size_t i = 0; i < sample.in.size(); ++i) {
           if (!is_differentiated(*op, sample.in[i], i, sample.in.size())) continue;
-          SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", ", name_of(dtype), ", operand ", i));
+          SCOPED_TRACE(str(op->text(), ", ", sample.what, ", ", name_of(dtype), ", operand ", i));
           ASSERT_NO_THROW(check_operand(*op, sample, dtype, i));
           operands += i > 0;
         }

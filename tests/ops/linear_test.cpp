@@ -37,7 +37,7 @@ TEST(Gradients, OnlyWantedOnesAreMadeAndHaveRoles) {
     Names() { Context::current().recorders.push_back(this); }
     ~Names() override { std::erase(Context::current().recorders, this); }
     void record(const Call& call) override {
-      text += call.op.view ? "" : cat(call.op.text(), "(", name_of(call.role), ") ");
+      text += call.op.view ? "" : str(call.op.text(), "(", name_of(call.role), ") ");
     }
   };
   // `wanted`: an 'x' for each operand whose gradient is.

@@ -161,7 +161,7 @@ TEST(OpList, Gradients) {
 TEST(OpList, BadInputsAreRefusedWithNameAndNumbers) {
   over_samples(all_ops(), true, [](const OpDef& op, Sample& sample) {
     const std::string said = refusal([&] { apply(op, sample.in, sample.attrs); });
-    EXPECT_TRUE(said.starts_with(cat(op.label_of(sample.attrs), ": "))) << said;
+    EXPECT_TRUE(said.starts_with(str(op.label_of(sample.attrs), ": "))) << said;
     std::vector<std::string> numbers{"no such dim", "inputs given"};
     for (const Tensor& t : sample.in) {
       if (t.defined()) numbers.push_back(t.shape().str());
@@ -306,7 +306,7 @@ std::vector<PublicFunction> public_functions() {
       {"ge", {x, y}, [](T t) { ge(t[0], t[1]); }},
       {"constant", {}, [](T) { constant(1, DType::f32, kCpu); }},
       {"constant_like", {x}, [](T t) { constant_like(t[0], 1); }},
-      {"cat", {x, y}, [](T t) { cat(t); }},
+      {"cat", {x, y}, [](T t) { str(t); }},
       {"stack", {x, y}, [](T t) { stack(t); }},
       {"randn", {}, [](T) { randn({2}); }},
       {"linear", {x, y, row}, [](T t) { linear(t[0], t[1], t[2]); }, 0b100},

@@ -83,7 +83,7 @@ void check_operands(Device device) {
       for (const Tensors& list : lists) {
         const size_t n = list.size();
         if (!may_be_called(*op, list)) continue;
-        SCOPED_TRACE(cat(op->text(), ", ", sample.what, ", ", n, " of ", good.size()));
+        SCOPED_TRACE(str(op->text(), ", ", sample.what, ", ", n, " of ", good.size()));
         Tensors none = list, strange = list;
         none.resize(n + 16);
         strange.resize(n + 16, Tensor::zeros({1, 2, 3}, DType::u8, device));

@@ -68,7 +68,7 @@ const Case kCases[] = {
 };
 
 void check(const Case& c, const ChainProgram& program, Device device, bool special = false) {
-  SCOPED_TRACE(cat(print_value(program), " behind ", print_value(c.kind), " ", c.result.str(),
+  SCOPED_TRACE(str(print_value(program), " behind ", print_value(c.kind), " ", c.result.str(),
       " on ", device.str()));
   Tensors in{quarters(c.a, 1), quarters(c.b, 2), c.bias.rank() ? quarters(c.bias, 3) : Tensor()};
   const bool wide = !reads_the_sums(program);

@@ -67,7 +67,7 @@ class Refusals {
   void add(const Tensors& in, const Attrs& attrs, const std::string& change) {
     const std::string text = test::message_of([&] { apply(op_, in, attrs); });
     if (text.empty()) {
-      taken_ += cat(taken_.empty() ? "" : ", ", change);
+      taken_ += str(taken_.empty() ? "" : ", ", change);
     } else if (std::ranges::find(texts_, text) == texts_.end()) {
       texts_.push_back(text);
     }
@@ -75,7 +75,7 @@ class Refusals {
   std::string text() const {
     std::string all;
     for (const std::string& text : texts_) all += text + "\n";
-    return all + (taken_.empty() ? "" : cat(op_.text(), " takes: ", taken_, "\n"));
+    return all + (taken_.empty() ? "" : str(op_.text(), " takes: ", taken_, "\n"));
   }
 
  private:
@@ -97,7 +97,7 @@ std::string refusals_of(const OpDef& op) {
     for (const Change& change : kChanges) {
       Tensors changed = in;
       changed[i] = change.of(in[i]);
-      refusals.add(changed, good.attrs, cat(i, " ", change.what));
+      refusals.add(changed, good.attrs, str(i, " ", change.what));
     }
   }
   return refusals.text();

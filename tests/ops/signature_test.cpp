@@ -18,7 +18,7 @@ std::string given(const Signature& signature, const Tensors& in, const Attrs& at
   try {
     std::string out;
     for (const Tensor& t : op.results(in, attrs))
-      out += cat(out.empty() ? "" : ", ", name_of(t.dtype()), t.shape().str());
+      out += str(out.empty() ? "" : ", ", name_of(t.dtype()), t.shape().str());
     return out;
   } catch (const Error& error) {
     return error.what();

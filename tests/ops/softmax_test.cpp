@@ -92,7 +92,7 @@ TEST(Nll, TakesPyTorchsI64Labels) {
 TEST(Nll, LabelOutOfRangeNamesValueRowAndRange) {
   for (const int32_t bad : {7, 5, -1}) {
     test::expect_error(Error::Kind::data,
-        {cat("nll: label out of range: ", bad, " in row 2 of i32[3] cpu; 5 classes are 0..4")},
+        {str("nll: label out of range: ", bad, " in row 2 of i32[3] cpu; 5 classes are 0..4")},
         [&] {
           nll(Tensor::zeros({3, 5}), Tensor::from<int32_t>({0, 4, bad}, {3}));
         });

@@ -67,7 +67,7 @@ void check_at(
   }
   // bf16 rounds what is right to 2 ulp of f32 (x^3: two roundings), then: 2 * 2^-16 of its ulp.
   const double last = dtype == DType::bf16 ? 0.5 : 0, one = dtype == DType::bf16 ? 0x1p-16 : 1;
-  const std::string what = cat(f.name, " on ", device.str());
+  const std::string what = str(f.name, " on ", device.str());
   expect_ulps(y, values, last + 2 * one, (what + ": ").c_str());
   expect_ulps(x.grad(), slopes, last + 4 * one, (what + ", gradient: ").c_str());
 }
@@ -93,7 +93,7 @@ void check_pow(Device device) {
            2.75, 3.0, 4.0, 7.0, 20.0, kInfinite, kNotANumber}) {
     const auto power = [e](double x) { return std::pow(x, e); };
     const auto slope = [e](double x) { return e == 0 ? 0 : e * std::pow(x, e - 1); };
-    check_accuracy({cat("pow ", e), [e](const Tensor& x) { return pow(x, e); }, power, slope},
+    check_accuracy({str("pow ", e), [e](const Tensor& x) { return pow(x, e); }, power, slope},
         {0.0, -0.0, 1.0, -1.0, kInfinite, -kInfinite, kNotANumber, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0},
         points_between(-6, 6), device);
   }
@@ -105,7 +105,7 @@ TEST(UnaryAccuracySimt, PowIsCs) { check_pow(kAccuracySimt); }
 // is not rounded again.
 void check_exponent(Device device) {
   const auto of = [&](double e) {
-    return ExactFunction{cat("pow ", e), [e](const Tensor& x) { return pow(x, e); },
+    return ExactFunction{str("pow ", e), [e](const Tensor& x) { return pow(x, e); },
         [e](double x) { return std::pow(x, double(float(e))); },
         [e](double x) { return float(e) * std::pow(x, double(float(e)) - 1); }};
   };

@@ -34,7 +34,7 @@ void check_lists(Device device) {
     const UpdateAttrs attrs{
         .optimizer = OptimizerKind(k), .momentum = 0.9, .weight_decay = 0.1, .beta2 = 0.99};
     const OptimizerRow& row = optimizer_row(attrs.optimizer);
-    SCOPED_TRACE(cat(row.name, " on ", device.str()));
+    SCOPED_TRACE(str(row.name, " on ", device.str()));
     const auto groups = [&] {
       std::vector<UpdateGroup> all;
       for (const Shape& shape : {Shape{33, 5}, Shape{1}, Shape{70}}) {
@@ -158,7 +158,7 @@ TEST(StepState, TailMovesEveryField) {
 void check_sums_of_losses(std::initializer_list<Device> devices) {
   for (const int64_t rows : {0, 1, 31, 33, 128, 255, 256, 257, 1000, 8195}) {
     for (const DType dtype : {DType::f32, DType::f64}) {
-      SCOPED_TRACE(cat(rows, " rows of ", name_of(dtype)));
+      SCOPED_TRACE(str(rows, " rows of ", name_of(dtype)));
       std::vector<double> values;  // whose sums are not exact
       for (int64_t i = 0; i < rows; ++i) values.push_back(1 / double(i + 3));
       const Tensor losses = cast(Tensor::from(values, {rows}), dtype);

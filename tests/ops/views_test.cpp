@@ -51,7 +51,7 @@ TEST(Views, ADimThatIsNotThereIsAnErrorOfEachOp) {
            INT64_MAX, int64_t{1} << 32}) {
     for (const auto& [op, f] : ops) {
       test::expect_error(Error::Kind::shape,
-          {cat(op, ": no such dim: ", d, " of a tensor of rank 2; allowed -2..1")}, [&] { f(d); });
+          {str(op, ": no such dim: ", d, " of a tensor of rank 2; allowed -2..1")}, [&] { f(d); });
     }
     if (d < -3 || d > 2) {
       test::expect_error(Error::Kind::shape, {"stack: no such dim", "allowed -3..2"}, [&] {

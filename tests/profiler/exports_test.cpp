@@ -234,7 +234,7 @@ TEST(Diff, GivesNoFactorWhereNoneIsHonest) {
   for (const auto& [why, change] : changes) {
     Profile b = good;
     change(b);
-    EXPECT_EQ(reason(b), cat("no factor: ", why));
+    EXPECT_EQ(reason(b), str("no factor: ", why));
   }
 }
 
@@ -260,7 +260,7 @@ struct Files : testing::Test {
   std::string drawn(const std::string& page) const {
     const std::string file = dir.write("page.html", page), said = dir.file("said");
     const std::string script = SINTER_SOURCE_DIR "/tests/profiler/read_page.js";
-    std::system(cat("node ", script, " ", file, " >", said, " 2>&1").c_str());
+    std::system(str("node ", script, " ", file, " >", said, " 2>&1").c_str());
     return text_of(said);
   }
 };

@@ -111,7 +111,7 @@ TEST(KernelNames, AnyTextIsReadOrNot) {
   for (const char* begin :
       {"ampere_", "at::", "cutlass::Kernel2<", "nvjet_", "triton_", "Memcpy"}) {
     for (int c = 1; c < 256; ++c) {
-      const std::string name = cat(begin, std::string(3, char(c)), "(", char(c), ")");
+      const std::string name = str(begin, std::string(3, char(c)), "(", char(c), ")");
       const auto read = read_kernel_name(name);
       EXPECT_TRUE(!read || !read->parts.empty()) << name;
     }

@@ -280,7 +280,7 @@ TEST(TorchTrace, WhatCannotBeIsLeftOutCountedAndTold) {
     const Profile p = of_times(times);
     EXPECT_EQ(p.rows[0].calls, int64_t(times.size() - odd));
     test::expect_facts(p.notes.back(),
-        {cat(odd,
+        {str(odd,
             " of 300 events left out: their times cannot be; traceEvents[1], aten::mm: dur "
             "is -1, wanted 0 or more")});
     // More than one in a hundred: no factor, even where the caller knows that both did the same.
@@ -304,7 +304,7 @@ TEST(TorchTrace, SumsOfHugeTimesStayNumbers) {
   EXPECT_GE(p.rows[0].self_ns, 0);
   EXPECT_NE(diff(p, p), "");
   std::vector<std::string> crossing;
-  for (int i = 0; i < 20'000; ++i) crossing.push_back(cat(R"("ts": )", 3 * i, R"(, "dur": 9e11)"));
+  for (int i = 0; i < 20'000; ++i) crossing.push_back(str(R"("ts": )", 3 * i, R"(, "dur": 9e11)"));
   const Profile q = of_times(crossing);
   EXPECT_GE(q.rows[0].self_ns, 0);
 }

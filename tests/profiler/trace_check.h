@@ -38,7 +38,7 @@ class TraceValidator {
     launches();
     backwards();
     out_.lanes = int64_t(lanes_.size());
-    if (more_ > 0) out_.problems.back().what += cat("; and ", more_, " more problems");
+    if (more_ > 0) out_.problems.back().what += str("; and ", more_, " more problems");
     return std::move(out_);
   }
 
@@ -72,7 +72,7 @@ class TraceValidator {
 
   void read(const TraceJson& event) {
     ++out_.events;
-    const std::string place = cat("event ", out_.events);
+    const std::string place = str("event ", out_.events);
     const auto has = [&](const char* key, auto&& is) {
       return event.contains(key) && is(event[key]);
     };
@@ -102,7 +102,7 @@ class TraceValidator {
       const Slice slice{t0, t0 + dur, event["cat"], event["name"], id_of(event, "External id"),
           id_of(event, "correlation"), id_of(event, "x_forward")};
       ++out_.slices;
-      if (dur < 0) return problem("duration", cat(place, ", ", slice.name, ", takes ", dur, " ns"));
+      if (dur < 0) return problem("duration", str(place, ", ", slice.name, ", takes ", dur, " ns"));
       lanes_[lane].push_back(slice);
     } else if (ph == "s" || ph == "f") {
       if (!has("cat", text) || !has("id", integer))
@@ -124,7 +124,7 @@ class TraceValidator {
       for (const Slice& s : slices) {
         while (!open.empty() && open.back()->t1 <= s.t0) open.pop_back();
         if (!open.empty() && s.t1 > open.back()->t1)
-          problem("nesting", cat(s.name, " at ", s.t0, " ns ends behind ", open.back()->name,
+          problem("nesting", str(s.name, " at ", s.t0, " ns ends behind ", open.back()->name,
                                  ", in which it began"));
         open.push_back(&s);
       }
@@ -145,15 +145,15 @@ class TraceValidator {
   void flows() {
     for (const auto& [id, flow] : flows_) {
       const auto& [starts, ends] = flow;
-      const std::string name = cat(id.first, " ", id.second);
+      const std::string name = str(id.first, " ", id.second);
       if (starts.size() != 1 || ends.size() != 1)
         problem(
-            "flow-pairs", cat(name, " has ", starts.size(), " starts and ", ends.size(), " ends"));
+            "flow-pairs", str(name, " has ", starts.size(), " starts and ", ends.size(), " ends"));
       for (const auto* side : {&starts, &ends}) {
         for (const FlowEnd& end : *side) {
           if (!in_slice(end))
             problem("flow-ends",
-                cat(name, " has an end at ", end.t, " ns outside every slice of its lane"));
+                str(name, " has an end at ", end.t, " ns outside every slice of its lane"));
         }
       }
     }
@@ -169,17 +169,17 @@ class TraceValidator {
     };
     for_all([&](const Slice& s) {
       if (s.cat == "cuda_runtime" && s.correlation >= 0 && !calls.emplace(s.correlation, &s).second)
-        problem("unique-ids", cat("correlation ", s.correlation, " stands for two API calls"));
+        problem("unique-ids", str("correlation ", s.correlation, " stands for two API calls"));
       if (s.cat == "cpu_op" && s.external >= 0 && !externals.insert(s.external).second)
-        problem("unique-ids", cat("External id ", s.external, " stands for two ops"));
+        problem("unique-ids", str("External id ", s.external, " stands for two ops"));
     });
     for_all([&](const Slice& s) {
       if (s.cat != "kernel" && s.cat != "gpu_memcpy" && s.cat != "gpu_memset") return;
       const auto call = calls.find(s.correlation);
       if (call == calls.end())
-        problem("launch-order", cat(s.name, " at ", s.t0, " ns has no API call"));
+        problem("launch-order", str(s.name, " at ", s.t0, " ns has no API call"));
       else if (s.t0 < call->second->t0)
-        problem("launch-order", cat(s.name, " starts ", call->second->t0 - s.t0,
+        problem("launch-order", str(s.name, " starts ", call->second->t0 - s.t0,
                                     " ns before the API call that launched it"));
     });
   }
@@ -207,7 +207,7 @@ class TraceValidator {
         if (from == begins.end() || arrows.count({{from->second.second, from->second.first.second},
                                         {s.t0, lane.second}}) < 1)
           problem("backward",
-              cat(s.name, " at ", s.t0, " ns has no arrow from its forward op ", s.forward));
+              str(s.name, " at ", s.t0, " ns has no arrow from its forward op ", s.forward));
       }
     }
   }

@@ -91,7 +91,7 @@ void check_own_steps(Device device) {
     for (const bool fused : {false, true}) {
       for (const int updates : {0, 1, 2, 3, -2}) {
         if (emulated && (rows == 40 || updates == 1 || updates == 3)) continue;
-        SCOPED_TRACE(cat(device.str(), ", ", rows, " rows, ", updates, " updates, fused ", fused));
+        SCOPED_TRACE(str(device.str(), ", ", rows, " rows, ", updates, " updates, fused ", fused));
         OwnStep own(rows, updates, fused, device);
         Batches batches(marked(rows, device), {.size = 10});
         own.fit(batches, rows, emulated ? 2 : 4);
@@ -233,7 +233,7 @@ void check_loss_of_an_epoch(Device device) {
   for (const bool fused : {false, true}) {
     for (const int64_t part : {0, 1, 4, 5, 16, 100}) {
       if (device != kCpu && part != 5) continue;
-      SCOPED_TRACE(cat("parts of ", part, ", fused ", fused));
+      SCOPED_TRACE(str("parts of ", part, ", fused ", fused));
       Still t({.fused = fused, .part = part}, device),
           resumed({.fused = fused, .part = part}, device);
       EXPECT_NEAR(t.trainer->fit(batches), truth, 1e-5);
@@ -293,8 +293,8 @@ TEST(Cases, ALossThatIsAMeanIsRefused) {
   EXPECT_TRUE(std::isfinite(right.trainer->fit(batches)));
   const Score score = right.trainer->evaluate(batches);
   EXPECT_EQ(score.rows, 6);
-  EXPECT_EQ(cat(score.accuracy()), "nan") << "of a regression";
-  EXPECT_EQ(cat(Score().loss()), "nan");
+  EXPECT_EQ(str(score.accuracy()), "nan") << "of a regression";
+  EXPECT_EQ(str(Score().loss()), "nan");
 }
 
 // Inputs are dropped out on one device, the model trains on another: each step has another mask.

@@ -59,11 +59,11 @@ Texts trained() {
         model, optimizer, {.schedule = nn::Schedule{nn::Schedule::Kind::cosine, 0.0125, 40, 4}});
     EXPECT_EQ(trainer.resume(file, batches), run == 1);
     const double loss = trainer.fit(batches);
-    out[cat("loss ", run)] = cat(std::bit_cast<uint64_t>(loss), " ", loss);
+    out[str("loss ", run)] = str(std::bit_cast<uint64_t>(loss), " ", loss);
     trainer.save(file, "lr = 0.0125\n");
-    out["weights"] = cat(model.parameters()[0]);
+    out["weights"] = str(model.parameters()[0]);
     out["model"] = model.str() + model.summary({1, 784});
-    out["score"] = cat(trainer.evaluate(batches).accuracy());
+    out["score"] = str(trainer.evaluate(batches).accuracy());
   }
   out["file"] = test::text_of(file);
   const nn::Checkpoint saved = nn::read_checkpoint(file);
@@ -110,9 +110,9 @@ TEST(Locale, AProfileLooksTheSame) {
 Texts told() {
   const test::TempDir folder;
   Texts out;
-  out["cat"] = cat(1234567, " ", 1234.5, " ", true, " ", 0.25f, " ", int64_t{-1000}, " ", 1e-7);
+  out["cat"] = str(1234567, " ", 1234.5, " ", true, " ", 0.25f, " ", int64_t{-1000}, " ", 1e-7);
   out["values"] = Tensor::from({1234.5f, -0.25f, 1e-7f, 1e9f}, {2, 2}).values(3) +
-                  Tensor::full({2}, 123456, DType::i64).values() + cat(Tensor::full({2}, 0.5));
+                  Tensor::full({2}, 123456, DType::i64).values() + str(Tensor::full({2}, 0.5));
   out["shape"] = test::message_of([] { Tensor::ones({1200, 3}) + Tensor::ones({1201, 3}); });
   out["rate"] = test::message_of([] {
     nn::Mlp model({3, 2});

@@ -48,7 +48,7 @@ struct ConvKey {
   }
   std::string question() const {
     const Conv2dSizes& z = sizes;
-    return cat(kernel(), " ", name_of(type), " ", name_of(weight_type), " x ", z.n, " ", z.c, " ",
+    return str(kernel(), " ", name_of(type), " ", name_of(weight_type), " x ", z.n, " ", z.c, " ",
         z.h, " ", z.w, " weight ", z.o, " ", z.r, " ", z.s, " stride ", z.stride_h, " ", z.stride_w,
         " padding ", z.pad_h, " ", z.pad_w, has_bias ? " + bias" : "", tf32 ? " tf32" : "");
   }
@@ -219,7 +219,7 @@ class ConvPlans {
     plan->choice.candidates = {{"own kernel"}};
     for (const auto& [algorithm, workspace, math] : plan->proposals)
       plan->choice.candidates.push_back({.name = "cuDNN",
-          .version = cat("algorithm ", algorithm, " math ", static_cast<int>(math)),
+          .version = str("algorithm ", algorithm, " math ", static_cast<int>(math)),
           .most_launches = INT_MAX});
     if (plan->proposals.empty())
       plan->choice.note = error ? error->message() : std::string("cuDNN offers none");

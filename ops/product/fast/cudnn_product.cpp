@@ -264,7 +264,7 @@ void GraphProduct::choose_kernel(const std::vector<Descriptor>& operations) {
     return;
   }
   throw Error(Error::Kind::device,
-      cat("cuDNN has no kernel for a product with its steps: ", configs.size(),
+      str("cuDNN has no kernel for a product with its steps: ", configs.size(),
           " proposed, none fits; the last plan's status is ", static_cast<int>(answer)));
 }
 
@@ -308,9 +308,9 @@ std::string cudnn_graph(const Gemm& g, const ProductMemory& memory, const GemmEp
   for (const Tensor& t : epilogue.steps->operands) {
     const bool full = t.shape() == Shape{g.m, g.n} && t.strides()[1] == 1;
     if (!full && !is_row(t, g.n)) return "";
-    text += full ? cat(" full ", t.strides()[0]) : " row";
+    text += full ? str(" full ", t.strides()[0]) : " row";
   }
-  for (const Tensor& t : epilogue.steps->results) text += cat(" to ", t.strides()[0]);
+  for (const Tensor& t : epilogue.steps->results) text += str(" to ", t.strides()[0]);
   return text;
 }
 

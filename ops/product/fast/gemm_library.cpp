@@ -66,7 +66,7 @@ struct GemmKey {
   // "product f32 -> f32 m 4 n 8 k 16 A B + bias, relu, ld .."
   std::string question() const {
     const Gemm& g = gemm;
-    return cat("product ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m, " n ", g.n, " k ",
+    return str("product ", name_of(g.in), " -> ", name_of(g.out), " m ", g.m, " n ", g.n, " k ",
         g.k, g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B", has_bias ? " + bias" : "",
         kForms[epilogue].text, tf32 ? " tf32" : "", ", ld ", g.lda, " ", g.ldb, " ", g.ldc,
         ", bias ", name_of(g.bias), ", aligned ", align_a, " ", align_b, " ", align_bias, " ",
@@ -133,7 +133,10 @@ class Plans {
     check_capture(plan);
     if (!plan) plan = add(key, p, pair_of(epilogue));
     const auto question = [&] { return key.question(); };
-    const auto make_it = [&](size_t i) { i == 0 ? own() : plan->run(i - 1, gemm, p, epilogue); };
+    const auto make_it = [&](size_t i) {
+      if (i == 0) return own();
+      plan->run(i - 1, gemm, p, epilogue);
+    };
     return run_chosen(plan->choice, "cublaslt_gemm", std::cref(question), std::cref(make_it));
   }
 
@@ -242,7 +245,7 @@ std::unique_ptr<Plan> Plans::make(
     // hash of them.
     const uint64_t hash = stable_hash({reinterpret_cast<const char*>(&algo), sizeof algo});
     plan->choice.candidates.push_back({.name = pair ? "cuBLASLt + cuDNN" : "cuBLASLt",
-        .version = cat(hash),
+        .version = str(hash),
         .kernel = pair ? "cudnn_graph" : nullptr,
         .most_launches = most_launches,
         .by_time_only = pair != nullptr});
@@ -250,7 +253,7 @@ std::unique_ptr<Plan> Plans::make(
   if (plan->algorithms.empty())
     plan->choice.note =
         key.has_bias && g.bias != g.out
-            ? cat("cuBLASLt takes no ", name_of(g.bias), " bias for a ", name_of(g.out), " result")
+            ? str("cuBLASLt takes no ", name_of(g.bias), " bias for a ", name_of(g.out), " result")
             : "cuBLASLt offers none";
   if (!key.graph.empty() && !pair)
     plan->choice.candidates.push_back({.name = "cuDNN",

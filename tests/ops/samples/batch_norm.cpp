@@ -31,9 +31,9 @@ std::vector<Sample> batch_norm_samples() {
   for (size_t i = 1; i < good.size(); ++i) {
     Tensors in = good;
     in[i] = i == 5 ? Tensor::zeros({1}, DType::i64) : sample_tensor({3}, 9);
-    all.push_back(bad_sample(in, BatchNormAttrs{}, cat("operand ", i, " of another shape")));
+    all.push_back(bad_sample(in, BatchNormAttrs{}, str("operand ", i, " of another shape")));
     in[i] = Tensor::zeros(good[i].shape(), DType::f32);
-    all.push_back(bad_sample(in, BatchNormAttrs{}, cat("operand ", i, " of another type")));
+    all.push_back(bad_sample(in, BatchNormAttrs{}, str("operand ", i, " of another type")));
   }
   all.push_back(bad_sample(batch_norm_operands({1, 2, 1, 1}), BatchNormAttrs{}, "one value"));
   all.push_back(bad_sample(batch_norm_operands({3, 0, 2, 2}), BatchNormAttrs{}, "no channels"));
@@ -74,7 +74,7 @@ template <bool kOfX> std::vector<Sample> batch_norm_gradient_samples() {
   for (size_t i = 0; i < good.size(); ++i) {
     Tensors in = good;
     in[i] = sample_tensor({5}, 9);
-    all.push_back(bad_sample(std::move(in), {}, cat("operand ", i, " of another shape")));
+    all.push_back(bad_sample(std::move(in), {}, str("operand ", i, " of another shape")));
   }
   return all;
 }

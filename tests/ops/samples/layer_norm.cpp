@@ -50,7 +50,7 @@ template <bool kWeight> std::vector<Sample> gradient_samples() {
   for (size_t i = 0; i < good.size(); ++i) {
     Tensors in = good;
     in[i] = sample_tensor({6}, 9);
-    all.push_back(bad_sample(std::move(in), {}, cat("operand ", i, " of another shape")));
+    all.push_back(bad_sample(std::move(in), {}, str("operand ", i, " of another shape")));
   }
   return all;
 }

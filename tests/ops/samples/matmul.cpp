@@ -11,7 +11,7 @@ std::vector<Sample> matmul_samples() {
     for (const bool tb : {false, true}) {
       const Shape a = ta ? Shape{11, 7} : Shape{7, 11}, b = tb ? Shape{5, 11} : Shape{11, 5};
       all.push_back({{sample_tensor(a, 1), sample_tensor(b, 2)}, MatmulAttrs{ta, tb, DType::f64},
-          cat("odd, ", ta, tb)});
+          str("odd, ", ta, tb)});
     }
   }
   const MatmulAttrs plain{false, false, DType::f64};

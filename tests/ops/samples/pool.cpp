@@ -62,7 +62,7 @@ template <bool kIndex> std::vector<Sample> pool_backward_samples() {
   for (size_t i = 0; i < good.size(); ++i) {
     Tensors in = good;
     in[i] = i == 1 ? Tensor::zeros({2, 3, 3, 1}, DType::u8) : sample_tensor({2, 3, 3, 1}, 9);
-    all.push_back(bad_sample(in, backward_of(halves), cat("operand ", i, " of another shape")));
+    all.push_back(bad_sample(in, backward_of(halves), str("operand ", i, " of another shape")));
   }
   all.push_back(bad_sample(good, Pool2dBackwardAttrs{halves.window, 9, 4}, "of another height"));
   return all;

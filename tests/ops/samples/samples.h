@@ -40,7 +40,7 @@ template <class F> void over_samples(std::span<const OpDef* const> ops, bool bad
   for (const OpDef* op : ops) {
     for (Sample& sample : samples_of(*op)) {
       if (sample.bad != bad) continue;
-      SCOPED_TRACE(cat(op->text(), ": ", sample.what));
+      SCOPED_TRACE(str(op->text(), ": ", sample.what));
       f(*op, sample);
     }
   }
