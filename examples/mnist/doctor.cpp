@@ -6,6 +6,7 @@
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda_api.h"
 #include "core/json.h"
+#include "core/parallel.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
 #include "examples/mnist/model.h"

@@ -31,7 +31,7 @@ TEST(Cat, TakesMoreTensorsThanOneOpDoes) {
   Tensors rows;
   for (int i = 0; i < 70; ++i)
     rows.push_back(Tensor::full({1, 2}, i, DType::f64).set_requires_grad(true));
-  const Tensor all = str(rows);
+  const Tensor all = cat(rows);
   for (int i = 0; i < 70; ++i) EXPECT_EQ(slice(all, 0, i, i + 1).to_vector<double>()[1], i);
   backward(sum(all * all));
   for (int i = 0; i < 70; ++i) EXPECT_EQ(rows[i].grad().to_vector<double>()[0], 2 * i);

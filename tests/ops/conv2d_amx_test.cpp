@@ -58,7 +58,7 @@ TEST(Conv2dAmx, ResultsAreTheirDefinition) {
     const auto weight = [&](int64_t o, int64_t c, int64_t r, int64_t s) {
       return w[size_t(((o * g.c + c) * g.r + r) * g.s + s)];
     };
-    const amx_by_loops::Product product(g, weight, [&](int64_t o) { return bias[size_t(o)]; });
+    const amx_by_loops::TilesProduct product(g, weight, [&](int64_t o) { return bias[size_t(o)]; });
     ASSERT_GE(product.channels(), g.o);
     std::vector<float> y(size_t(product.channels() * results * g.q * kImage), 1e9f);
     product.multiply(x.data(), 0, results, y.data());

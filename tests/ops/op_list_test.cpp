@@ -306,7 +306,7 @@ std::vector<PublicFunction> public_functions() {
       {"ge", {x, y}, [](T t) { ge(t[0], t[1]); }},
       {"constant", {}, [](T) { constant(1, DType::f32, kCpu); }},
       {"constant_like", {x}, [](T t) { constant_like(t[0], 1); }},
-      {"cat", {x, y}, [](T t) { str(t); }},
+      {"cat", {x, y}, [](T t) { cat(t); }},
       {"stack", {x, y}, [](T t) { stack(t); }},
       {"randn", {}, [](T) { randn({2}); }},
       {"linear", {x, y, row}, [](T t) { linear(t[0], t[1], t[2]); }, 0b100},
