@@ -49,6 +49,7 @@ std::string in_place_of(std::string_view flag, std::string_view value) {
 }
 
 std::string with_flags(std::string hint) {
+  if (hint.find("--") != hint.npos) return hint;  // a program's own
   for (const std::span<const FlagWords> all :
       std::array<std::span<const FlagWords>, 2>{program().words.flags, kFlags}) {
     for (const auto& [library, typed] : all) {

@@ -44,13 +44,14 @@ ChainProgram gate_grad_program(Act which) {
 Act act_of(const ChainProgram& program) {
   for (int s = 0; s < program.n_steps; ++s) {
     for (const Act act : kActivations) {
-      const auto number = []<class Op>(Op) {
+      const bool is_act = visit_act(act, [&]<class Op>(Op) {
         if constexpr (std::is_same_v<Op, Identity>)
-          return -1;
+          return false;
         else
-          return int(pointwise::kPlace<Op>);
-      };
-      if (program.steps[size_t(s)].op / 2 == visit_act(act, number)) return act;
+          return program.steps[size_t(s)].op == kStepNumber<Op, Part::value> ||
+                 program.steps[size_t(s)].op == kStepNumber<Op, Part::first>;
+      });
+      if (is_act) return act;
     }
   }
   return Act::none;

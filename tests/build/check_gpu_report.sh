@@ -151,7 +151,6 @@ assert all(phase["status"] == "done" for phase in phases.values()), phases
 assert len(phases["compare"]["result"]) == 21 and len(phases["sanitizer"]["result"]) == 15
 plans = phases["plans"]["result"]["mlp 8192 tf32"]
 assert all(plans[when][-1].startswith("capture ") for when in ("first", "again")), plans
-assert all(any(line.startswith("start ") for line in lines) for lines in plans.values()), plans
 assert "geglu 8192 bf16" in phases["plans"]["result"], phases["plans"]
 kernels = phases["why"]["result"]["mlp"]
 assert list(kernels.items()) == [("long", 45.0), ("short", 0.98)], kernels

@@ -119,9 +119,9 @@ TEST(Pattern, TheGraphReaderRefusesWhatTheKernelCannotTake) {
   const Rewriter r = fused(step_of(kConvActBackwardOp, form, [](Tensors&) {}), "conv_act_backward");
   Json file = Json::parse(to_json(r.graph));
   EXPECT_EQ(read_graph(json_text(file), "F").nodes.size(), 1u);
-  const size_t dy = file["nodes"][0]["in"][0];
-  file["values"][dy]["shape"] = {4, 5, 4};
-  file["values"][dy]["strides"] = {20, 4, 1};
+  const size_t y = file["nodes"][0]["in"][2];
+  file["values"][y]["shape"] = {4, 5, 4};
+  file["values"][y]["strides"] = {20, 4, 1};
   test::expect_error(
       Error::Kind::data, {"it must be of dy's shape"}, [&] { read_graph(json_text(file), "F"); });
 }

@@ -126,7 +126,7 @@ TEST(MnistFused, ComparePrintsTheTableAndChecks) {
   for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int(c);
   EXPECT_EQ(text_of(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
   expect_facts(text_of(program.folder() / "g_fused.txt"),
-      {"linear_act", "multi_tensor_update", "\ngradient %"});
+      {"linear_act", "multi_tensor_update", "\"gradient %"});
 
   const Result strict = program.run(7, kCompare + Words{"--max-rel", "0"});
   expect_facts(strict.out, {"   parity: loss "});
