@@ -46,8 +46,9 @@ void keep_gradients(Captured& c, const Recorded* same) {
     SINTER_CHECK(!leaf.read, state,
         str("capture: a leaf made in the step has a gradient from outside: ", name_of(leaf)),
         "give it as an input");
-    std::erase_if(
-        c.recorded.gradients, [&](const Graph::Gradient& g) { return g.param == leaf.value; });
+    std::erase_if(c.recorded.gradients, [&](const Graph::Gradient& g) {
+      return g.param == leaf.value && g.grad == leaf.grad;  // a view of a weight may be its value
+    });
   }
   for (const Leaf& a : c.leaves) {
     for (const Leaf& b : c.leaves) {

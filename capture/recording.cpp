@@ -49,7 +49,7 @@ Recording::Recording(const Tensors& inputs, bool launches)
     const auto same = [&](const Reached& r) { return r.leaf.is_same(leaf); };
     if (std::ranges::any_of(reached_, same)) return;
     const Tensor& before = leaf.autograd().grad;
-    reached_.push_back({leaf, own(before) ? Tensor() : before, own(leaf)});
+    reached_.push_back({leaf, own(before) ? Tensor() : before, made_as_leaf(leaf)});
   };
 
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -179,7 +179,10 @@ void Recording::record(const Call& call) {
   node_of_taped_.resize(tape.size(), -1);
   if (taped) node_of_taped_.back() = -1;  // until it is a node
   if (&call.op == &kLowPrecisionOp) note_bf16_copy(call.in[0], call.in[0].autograd().bf16_copy);
-  if (call.op.view) return;                                            // views are values
+  if (call.op.view) {  // views are values
+    views_.insert(call.out[0].id());
+    return;
+  }
   if (&call.op == &kRenewCopyOp && !changed_here(call.in[0])) return;  // before the step, then
   check_device(call);
   const Context& context = Context::current();

@@ -12,6 +12,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 #include "autograd/tape.h"
 #include "capture/graph.h"
@@ -70,6 +71,8 @@ class Recording final : public Recorder {
   bool made_here(const Tensor& t) const;
   // Is it of the step, made by an op or by the host?
   bool own(const Tensor& t) const { return t.defined() && t.storage()->uid() > begun_; }
+  // Or a view that the step made, of whatever memory?
+  bool made_as_leaf(const Tensor& t) const { return own(t) || views_.contains(t.id()); }
   bool changed_here(const Tensor& t) const;
   void note_bf16_copy(const Tensor& weight, const Tensor& copy);
   // The buffer of t, and where it begins in t's storage, in bytes.
@@ -81,6 +84,7 @@ class Recording final : public Recorder {
   std::map<uint64_t, int> buffers_;
   std::map<std::vector<int64_t>, int> values_;  // by storage, type and layout
   std::vector<Reached> reached_;
+  std::set<const void*> views_;  // the results of view ops, by id()
   std::vector<Bf16Copy> bf16_copies_;
   std::vector<int> node_of_taped_;  // the graph's number of each op of the tape; -1: a view
   TrainingFlag::Numbers flags_;

@@ -949,6 +949,41 @@ TEST(Promises, ResultsAndGradientsOutliveTheirStep) {
   }
 }
 
+// A view of a weight that the step makes a leaf of is another tensor at each call, on the memory of
+// before: nobody's gradient is kept, and the step is captured once.
+TEST(Promises, ALeafOnOldMemoryIsTheCallsOwn) {
+  for (const Device device : kBoth) {
+    for (const char* what : {"alone", "beside one that is added to", "beside one that is set"}) {
+      const auto add = std::string_view(what) != "alone",
+                 clear = what == std::string_view("beside one that is set");
+      Numbers results[2], gradients[2];
+      int64_t captures = 0;
+      for (const bool captured : {false, true}) {
+        const Tensor w = random_leaf({4, 3}, 1, device);
+        const auto f = [&](const Tensors& in) {
+          if (clear) clear_gradient(w);
+          if (add) backward(sum(linear(in[0], w)));
+          const Tensor view = detach(w).set_requires_grad(true);
+          backward(sum(linear(in[0], view) * 2.0));
+          return Tensors{copy(view.grad())};
+        };
+        Step step(f, following({w}));
+        for (uint64_t call = 0; call < 5; ++call) {
+          const Tensors in{random_tensor({5, 3}, call, device)};
+          const Numbers now = numbers((captured ? step(in) : f(in))[0]);
+          results[captured].insert(results[captured].end(), now.begin(), now.end());
+        }
+        gradients[captured] = numbers(w.grad());
+        captures = step.stats().captures;
+      }
+      EXPECT_EQ(results[0], results[1]) << what;
+      EXPECT_EQ(gradients[0], gradients[1]) << what;
+      // A gradient that is added to is there from the second call on: another graph.
+      EXPECT_EQ(captures, 1) << what;
+    }
+  }
+}
+
 // The forward pass would not run again in a replay, and a random op of it would find another state.
 TEST(Promises, BackwardThroughOpsBeforeTheStepIsRefused) {
   const Tensor w = Tensor::full({4}, 2).set_requires_grad(true);
