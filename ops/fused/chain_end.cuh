@@ -39,17 +39,14 @@ template <class T> struct OperandColumns {
   }
   static Columns<T, Out<T>> result(const Tensor& t) { return columns_out<T>(t); }
   bool is_whole() const { return rows.vec; }
-  template <int N = kGroup, class Count>
-  SINTER_DEVICE_FN Group<T, N> load(int64_t i, int64_t j, const Count& count) const {
-    if (kAllOfGroup<Count> || rows.vec) return rows.template load<N>(i, j, count);
-    const int64_t row = period == 0 ? i : i / over % period;
-    return load_group_at<N>(rows.data, row * rows.cols + j * step, count, false, step);
-  }
+  SINTER_DEVICE_FN Group<T> load(int64_t i, int64_t j) const { return rows.load(i, j); }
   template <class V, int N>
   SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[N]) const {
-    const auto group = load<N>(i, j, count);
+    if (rows.vec) return rows.load(i, j, count, v);
+    const int64_t row = period == 0 ? i : i / over % period;
     SINTER_UNROLL
-    for (int q = 0; q < N; ++q) v[q] = V(group[q]);
+    for (int q = 0; q < N; ++q)
+      v[q] = q < count ? V(rows.data[row * rows.cols + (j + q) * step]) : V(0);
   }
 };
 
@@ -78,35 +75,35 @@ struct EndSteps : EndOperands<T, kChainEnds[kEnd].n_inputs, kChainEnds[kEnd].n_o
       : EndSteps::EndOperands(operands, results, halves) {}
 
   static constexpr int kInputs = kChainEnds[kEnd].n_inputs;
-  template <int N> struct ReadOf {
-    Group<T, N> in[kInputs];
+  struct Read : AllOfGroup {
+    Group<T> in[kInputs];
   };
-  using Read = ReadOf<kGroup>;
-  template <class Count, int N>
-  SINTER_DEVICE_FN void load(int64_t i, int64_t j, const Count& count, ReadOf<N>& read) const {
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, Read& read) const {
     SINTER_UNROLL
-    for (int k = 1; k < kInputs; ++k) read.in[k] = this->in[k].template load<N>(i, j, count);
+    for (int k = 1; k < kInputs; ++k) read.in[k] = this->in[k].load(i, j);
   }
 
-  template <class V, int N>
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, V (&z)[N]) const {
-    if (count == 0) return;
-    ReadOf<N> read;
-    load(i, j, count, read);
-    (*this)(i, j, count, read, z);
-  }
   template <class Count, class V, int N>
-  SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, const Count& count, const ReadOf<N>& read, V (&z)[N]) const {
+  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, const Count& count, V (&z)[N]) const {
     constexpr ChainProgram kProgram = kChainEnds[kEnd];
     constexpr int kOutputs = kProgram.n_outputs;
-    V y[kOutputs][N];
+    if (count == 0) return;
+    V x[kInputs][N], y[kOutputs][N];
+    SINTER_UNROLL
+    for (int k = 1; k < kInputs; ++k) {
+      if constexpr (kAllOfGroup<Count>) {
+        SINTER_UNROLL
+        for (int q = 0; q < N; ++q) x[k][q] = V(count.in[k][q]);
+      } else {
+        this->in[k].load(i, j, count, x[k]);
+      }
+    }
     SINTER_UNROLL
     for (int q = 0; q < N; ++q) {
       V v[kInputs + kProgram.n_steps];
       v[0] = z[q];
       SINTER_UNROLL
-      for (int k = 1; k < kInputs; ++k) v[k] = V(read.in[k][q]);
+      for (int k = 1; k < kInputs; ++k) v[k] = x[k][q];
       run_end<kEnd>(v);
       SINTER_UNROLL
       for (int r = 0; r < kOutputs; ++r) y[r][q] = v[kProgram.outputs[r]];
@@ -121,17 +118,12 @@ struct EndSteps : EndOperands<T, kChainEnds[kEnd].n_inputs, kChainEnds[kEnd].n_o
 template <class T, class Operand>
 struct EndSteps<T, kInterpreted, Operand> : EndOperands<T, kChainInputs, kChainOutputs, Operand> {
   ChainCode code;
-  using Read = ReadsNothing;  // before: an operand is read where a line asks for it
-  template <class Count> SINTER_DEVICE_FN void load(int64_t, int64_t, const Count&, Read&) const {}
+  struct Read : AllOfGroup {};  // never of whole groups
 
   EndSteps(const ChainProgram& program, Operands operands, std::span<const Tensor> results,
       bool halves = false)
       : EndSteps::EndOperands(operands, results, halves), code(code_of(program)) {}
 
-  template <class V, int N>
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, const Read&, V (&z)[N]) const {
-    (*this)(i, j, count, z);
-  }
   template <class V, int N>
   SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, int count, V (&z)[N]) const {
     if (count == 0) return;
@@ -212,24 +204,25 @@ template <class T, class Y, int kEnd> struct ChainEnd {
   using BiasOf = std::conditional_t<kMayHaveBias<kEnd>, Bias<T>, NoBias<T>>;
   BiasOf bias;
   EndSteps<Y, kEnd> steps;
+  SINTER_DEVICE_FN void operator()(
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+    bias.add(j, count, z);
+    steps(i, j, count, z);
+  }
+
   bool all_whole() const { return bias.vec && steps.all_whole(); }
-  struct Read {
+  struct Read : AllOfGroup {
     typename BiasOf::Read bias;
     typename EndSteps<Y, kEnd>::Read steps;
   };
-  template <class Count>
-  SINTER_DEVICE_FN void load_columns(int64_t j, const Count& count, Read& read) const {
-    bias.load(j, count, read.bias);
+  SINTER_DEVICE_FN void load_columns(int64_t j, Read& read) const { bias.load(j, read.bias); }
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, Read& read) const {
+    steps.load(i, j, read.steps);
   }
-  template <class Count>
-  SINTER_DEVICE_FN void load(int64_t i, int64_t j, const Count& count, Read& read) const {
-    steps.load(i, j, count, read.steps);
-  }
-  template <class Count>
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, const Count& count, const Read& read, compute_t<T> (&z)[kGroup]) const {
-    bias.add(read.bias, z);
-    steps(i, j, count, read.steps, z);
+      int64_t i, int64_t j, const Read& read, compute_t<T> (&z)[kGroup]) const {
+    bias.add(j, read.bias, z);
+    steps(i, j, read.steps, z);
   }
 };
 

@@ -27,10 +27,10 @@ template <class T, int kEnd> struct EndOfImages {
   int64_t channels;
   int height, width, padded;  // positions are counted in 32 bits
 
-  using Read = ReadsNothing;
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int, const Read&, compute_t<T> (&z)[kGroup]) const {
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     using V = compute_t<T>;
+    if (count == 0) return;
     const V b = bias.at(i);
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) z[q] = z[q] + b;
@@ -55,10 +55,10 @@ template <class T> struct PoolOfImages {
   Out<uint8_t> index;
   int64_t channels, height, width, padded;
 
-  using Read = ReadsNothing;
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int, const Read&, compute_t<T> (&z)[kGroup]) const {
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     using V = compute_t<T>;
+    if (count == 0) return;
     const V b = bias.at(i);
     const int64_t line = j / 4 / padded, column = j / 4 % padded,
                   row = (line / height * channels + i) * height + line % height;

@@ -33,14 +33,13 @@ template <class T> struct StoreGradImages {
   static constexpr bool kSumsRows = false;
   StoreImages<T> images;
   In<T> x;
-  using Read = ReadsNothing;
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int count, const Read& read, compute_t<T> (&dx)[kGroup]) const {
+      int64_t i, int64_t j, int count, compute_t<T> (&dx)[kGroup]) const {
     if (x) {
       images.each_place(i, j, count,
           [&](int q, int64_t at) { dx[q] = pointwise::Relu().grad(dx[q], compute_t<T>(x[at])); });
     }
-    images(i, j, count, read, dx);
+    images(i, j, count, dx);
   }
 };
 

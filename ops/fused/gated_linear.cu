@@ -41,9 +41,11 @@ template <class T, bool kIsGelu> struct GateOfSums {
   Columns<T, Out<T>> h, g, u;
   Act act;
   bool all_whole() const { return h.vec && (!g || (g.vec && u.vec)); }
-  using Read = ReadsNothing;
+  using Read = AllOfGroup;
+  SINTER_DEVICE_FN void load_columns(int64_t, Read&) const {}
+  SINTER_DEVICE_FN void load(int64_t, int64_t, Read&) const {}
   template <class Count>
-  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, const Count& count, const Read&,
+  SINTER_DEVICE_FN void operator()(int64_t i, int64_t j, const Count& count,
       compute_t<T> (&gate)[kGroup], const compute_t<T> (&up)[kGroup]) const {
     if (g) {
       g.store(i, j, count, gate);

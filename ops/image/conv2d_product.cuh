@@ -89,13 +89,11 @@ using GradientWindows = WindowKind<false, true, false>;
 // The windows of an image [N, channels, rows, columns]. Chunks lie along the positions.
 template <class T, class Kind, class Image> struct WindowSide {
   static constexpr bool kGathered = true, along_k = Kind::kPositionsAreK;
-  static constexpr int kSums = 1;
   Image image;
   int64_t outer = 0, k = 0;
   int channels = 0;
   WindowAxis rows, columns;
 
-  SINTER_FN int64_t results() const { return outer; }
   SINTER_DEVICE_FN Vec<T, kVec<T>> gather(int64_t i, int64_t p) const {
     Chunk c = chunk(i, p);
     Vec<T, kVec<T>> v;
@@ -183,9 +181,8 @@ template <class T> struct StoreImages {
   Bias<T> bias;
   Columns<T, Out<T>> planes;
   int64_t channels = 0;
-  using Read = ReadsNothing;
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, int count, const Read&, compute_t<T> (&z)[kGroup]) const {
+      int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     const compute_t<T> b = bias.at(i);
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) z[q] = z[q] + b;

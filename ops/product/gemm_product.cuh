@@ -2,19 +2,17 @@
 // strides, and how a block's sums, some rows of 64 laid out in shared memory, reach an epilogue. An
 // op is a core x an epilogue functor; the same functor serves both cores.
 //
-// An epilogue gives
-//   operator()(i, j, count, read, z)   takes the sums z[0..7] of row i, columns j..j+7, of which
-//                `count` (1..8) exist; all eight columns of a row meet in one thread, so a thread
-//                moves whole vectors, and has two whole windows of a pooling. Of a side of two sums
-//                a result it is given both: z, z2
-//   Read, load_columns(j, count, read), load(i, j, count, read)   what it reads beside the sums for
-//                eight columns of all rows, and of a row: loaded before z is there, where all
-//                groups are whole; or ReadsNothing, and no loads
-//   all_whole()  may all groups be whole, in each operand as vectors? Then `count` is AllOfGroup,
-//                and nothing need be asked at run time. For products that know their layouts
-//   kSumsRows, row_sum(i, s)   is sum_k A[i, k] wanted, too? Given once per row, by the blocks of
-//                column tile 0, summed tile by tile: of many terms that is nearer than one after
-//                the other
+// An epilogue E gives   operator()(i, j, count, z): the sums z[0..7] of row i, columns j..j+7, of
+// which `count` (0..8) exist; all eight
+//                       columns of a row meet in one thread, so a thread moves whole vectors, and
+//                       has two whole windows of a pooling; kSumsRows, row_sum(i, s): is sum_k
+//                       A[i, k] wanted too? Given once per row, by the blocks of column tile 0,
+//                       summed tile by tile: of many terms that is nearer than one after the other.
+// One for operands of whole groups, where nothing need be asked at run time, gives also
+//                       all_whole(): is that what it has?
+//                       Read, an AllOfGroup, load_columns(j, read), load(i, j, read) and
+//                       operator()(i, j, read, z): what it reads for eight columns of all rows, and
+//                       of a row, loaded before z is there.
 #pragma once
 
 #include "ops/kernel_args.h"
@@ -28,27 +26,16 @@ struct AllOfGroup {
   SINTER_FN constexpr operator int() const { return kGroup; }
 };
 template <class Count> inline constexpr bool kAllOfGroup = std::is_base_of_v<AllOfGroup, Count>;
-struct ReadsNothing {};
-template <class T, int N = kGroup> struct Group {
-  Vec<T, kVec<T>> part[N / kVec<T>];
+template <class T> struct Group {
+  Vec<T, kVec<T>> part[kGroup / kVec<T>];
   SINTER_DEVICE_FN T operator[](int q) const { return part[q / kVec<T>][q % kVec<T>]; }
 };
-// Elements `step` apart from `at` on, zeros behind the first `count`; of vec, neighbours, in
-// aligned vectors if all are there.
-template <int N = kGroup, class In, class Count>
-SINTER_DEVICE_FN auto load_group_at(
-    const In& in, int64_t at, const Count& count, bool vec = false, int64_t step = 1) {
+template <class In> SINTER_DEVICE_FN auto load_group_at(const In& in, int64_t at) {
   using T = std::remove_cvref_t<decltype(in[0])>;
-  Group<T, N> group;
-  if (kAllOfGroup<Count> || (vec && count == N)) {
-    SINTER_UNROLL
-    for (int q = 0; q < N; q += kVec<T>)
-      group.part[q / kVec<T>] = in.template load_vec<kVec<T>>(at + q);
-  } else {
-    SINTER_UNROLL
-    for (int q = 0; q < N; ++q)
-      group.part[q / kVec<T>][q % kVec<T>] = q < count ? T(in[at + q * step]) : T(0.0f);
-  }
+  Group<T> group;
+  SINTER_UNROLL
+  for (int q = 0; q < kGroup; q += kVec<T>)
+    group.part[q / kVec<T>] = in.template load_vec<kVec<T>>(at + q);
   return group;
 }
 
@@ -60,8 +47,7 @@ struct TileAt {
   int share = 0, place = 0;
 };
 
-// `turned`: columns go along the grid's x. A grid's z counts the shares of k (split_grid() sets
-// it); of a batch of products it would be batch * shares + share, taken apart here alone.
+// `turned`: columns go along the grid's x.
 SINTER_DEVICE_FN TileAt tile_of_block(bool turned) {
   return {turned ? block_y() : block_x(), turned ? block_x() : block_y(),
       static_cast<int>(block_z()), static_cast<int>(block_y() * grid_x() + block_x())};
@@ -157,9 +143,22 @@ template <class T, class Data> struct Columns {
   int64_t cols = 0;
   bool vec = false;
 
-  template <int N = kGroup, class Count>
-  SINTER_DEVICE_FN Group<T, N> load(int64_t i, int64_t j, const Count& count) const {
-    return load_group_at<N>(data, i * cols + j, count, vec);
+  SINTER_DEVICE_FN Group<T> load(int64_t i, int64_t j) const {
+    return load_group_at(data, i * cols + j);
+  }
+  template <class V, int N>
+  SINTER_DEVICE_FN void load(int64_t i, int64_t j, int count, V (&v)[N]) const {
+    if (vec && count == N) {
+      SINTER_UNROLL
+      for (int q = 0; q < N; q += kVec<T>) {
+        const auto part = data.template load_vec<kVec<T>>(i * cols + j + q);
+        SINTER_UNROLL
+        for (int e = 0; e < kVec<T>; ++e) v[q + e] = part[e];
+      }
+    } else {
+      SINTER_UNROLL
+      for (int q = 0; q < N; ++q) v[q] = q < count ? V(data[i * cols + j + q]) : V(0);
+    }
   }
   template <class Count, class V, int N>
   SINTER_DEVICE_FN void store(int64_t i, int64_t j, const Count& count, const V (&v)[N]) const {
@@ -222,16 +221,22 @@ template <class T> struct Bias {
   SINTER_DEVICE_FN compute_t<T> at(int64_t j) const {
     return same ? compute_t<T>(same[j]) : wide ? wide[j] : compute_t<T>(0);
   }
-  struct Read {
+  SINTER_DEVICE_FN void add(int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
+    SINTER_UNROLL
+    for (int q = 0; q < kGroup; ++q) {
+      if (same && q < count) z[q] = z[q] + compute_t<T>(same[j + q]);
+      if (wide && q < count) z[q] = z[q] + wide[j + q];
+    }
+  }
+  struct Read : AllOfGroup {
     Group<T> same;
     Group<compute_t<T>> wide;
   };
-  template <class Count>
-  SINTER_DEVICE_FN void load(int64_t j, const Count& count, Read& read) const {
-    if (same) read.same = load_group_at(same, j, count);
-    if (wide) read.wide = load_group_at(wide, j, count);
+  SINTER_DEVICE_FN void load(int64_t j, Read& read) const {
+    if (same) read.same = load_group_at(same, j);
+    if (wide) read.wide = load_group_at(wide, j);
   }
-  SINTER_DEVICE_FN void add(const Read& read, compute_t<T> (&z)[kGroup]) const {
+  SINTER_DEVICE_FN void add(int64_t, const Read& read, compute_t<T> (&z)[kGroup]) const {
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) {
       if (same) z[q] = z[q] + compute_t<T>(read.same[q]);
@@ -242,9 +247,10 @@ template <class T> struct Bias {
 
 template <class T> struct NoBias {
   bool vec = true;
-  using Read = ReadsNothing;
-  template <class Count> SINTER_DEVICE_FN void load(int64_t, const Count&, Read&) const {}
-  SINTER_DEVICE_FN void add(const Read&, compute_t<T> (&)[kGroup]) const {}
+  struct Read : AllOfGroup {};
+  SINTER_DEVICE_FN void load(int64_t, Read&) const {}
+  template <class Count>
+  SINTER_DEVICE_FN void add(int64_t, const Count&, compute_t<T> (&)[kGroup]) const {}
 };
 
 // y = sums + bias
@@ -254,15 +260,12 @@ template <class T, class Y> struct StoreSums {
   Columns<Y, Out<Y>> y;
   bool all_whole() const { return bias.vec && y.vec; }
   using Read = typename Bias<T>::Read;
-  template <class Count>
-  SINTER_DEVICE_FN void load_columns(int64_t j, const Count& count, Read& read) const {
-    bias.load(j, count, read);
-  }
-  template <class Count> SINTER_DEVICE_FN void load(int64_t, int64_t, const Count&, Read&) const {}
+  SINTER_DEVICE_FN void load_columns(int64_t j, Read& read) const { bias.load(j, read); }
+  SINTER_DEVICE_FN void load(int64_t, int64_t, Read&) const {}
   template <class Count>
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, const Count& count, const Read& read, compute_t<T> (&z)[kGroup]) const {
-    bias.add(read, z);
+      int64_t i, int64_t j, const Count& count, compute_t<T> (&z)[kGroup]) const {
+    bias.add(j, count, z);
     y.store(i, j, count, z);
   }
 };
@@ -273,10 +276,12 @@ template <class T> struct StoreGrads {
   Columns<compute_t<T>, Out<compute_t<T>>> dw;
   Out<compute_t<T>> db;
   bool all_whole() const { return dw.vec; }
-  using Read = ReadsNothing;
+  using Read = AllOfGroup;
+  SINTER_DEVICE_FN void load_columns(int64_t, Read&) const {}
+  SINTER_DEVICE_FN void load(int64_t, int64_t, Read&) const {}
   template <class Count>
   SINTER_DEVICE_FN void operator()(
-      int64_t i, int64_t j, const Count& count, const Read&, compute_t<T> (&z)[kGroup]) const {
+      int64_t i, int64_t j, const Count& count, compute_t<T> (&z)[kGroup]) const {
     dw.store(i, j, count, z);
   }
   SINTER_DEVICE_FN void row_sum(int64_t i, compute_t<T> sum) const { db.put(i, sum); }
@@ -299,11 +304,15 @@ SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup])
 // on, and that for the first while the sums are not there yet: load().
 template <int kRows, int kThreads, bool kWhole, class T, class B, class A, class Epilogue>
 class TileEnd {
-  // Of a tile's columns kSums stand for the same result, kCols apart.
-  static constexpr int kSums = B::kSums, kCols = kTile / kSums, kOfRow = kCols / kGroup,
-                       kStep = kThreads / kOfRow;
+  // Of a tile's columns as many stand for the same result, kCols apart.
+  static constexpr int kSums = [] {
+    if constexpr (B::kGathered)
+      return 1;
+    else
+      return B::kSums;
+  }();
+  static constexpr int kCols = kTile / kSums, kOfRow = kCols / kGroup, kStep = kThreads / kOfRow;
   static_assert(kThreads % kOfRow == 0);
-  using Read = typename Epilogue::Read;
 
  public:
   SINTER_DEVICE_FN TileEnd(
@@ -314,15 +323,17 @@ class TileEnd {
     c_ = static_cast<int>(me % kOfRow) * kGroup;
     i_ = at.row * kRows;
     j_ = at.col * kCols + c_;
-    const int64_t rows = product.a.outer - i_, left = product.b.results() - j_;
+    const int64_t rows = product.a.outer - i_, left = results_of(product.b) - j_;
     end_ = rows < kRows ? static_cast<int>(rows) : kRows;
-    if (left <= 0) end_ = 0;
-    if constexpr (!kWhole) count_ = left < kGroup ? static_cast<int>(left) : kGroup;
+    count_ = left < 0 ? 0 : left < kGroup ? static_cast<int>(left) : kGroup;
+    if (kWhole && count_ == 0) end_ = 0;
   }
   SINTER_DEVICE_FN void load() {
-    if (!kWhole || r_ >= end_) return;
-    load_columns();
-    load_row(r_);
+    if constexpr (kWhole) {
+      if (r_ >= end_) return;
+      epilogue_.load_columns(j_, read_);
+      epilogue_.load(i_ + r_, j_, read_);
+    }
   }
   template <class Sums> SINTER_DEVICE_FN void finish(const Sums& sums) {
     SINTER_NO_UNROLL
@@ -330,33 +341,40 @@ class TileEnd {
       compute_t<T> z[kSums][kGroup];
       SINTER_UNROLL
       for (int s = 0; s < kSums; ++s) load_group(sums, r, s * kCols + c_, z[s]);
-      if constexpr (!kWhole) {
-        load_columns();
-        load_row(r);
-      }
-      const Read read = read_;
-      if (kWhole && r + kStep < end_) load_row(r + kStep);
-      if constexpr (kSums == 1) {
-        epilogue_(i_ + r, j_, count_, read, z[0]);
+      if constexpr (kWhole) {
+        const auto read = read_;
+        if (r + kStep < end_) epilogue_.load(i_ + r + kStep, j_, read_);
+        hand_over(i_ + r, read, z);
       } else {
-        epilogue_(i_ + r, j_, count_, read, z[0], z[1]);
+        hand_over(i_ + r, count_, z);
       }
     }
   }
 
  private:
-  static constexpr bool kReads = !std::is_same_v<Read, ReadsNothing>;
-  SINTER_DEVICE_FN void load_columns() {
-    if constexpr (kReads) epilogue_.load_columns(j_, count_, read_);
+  static SINTER_DEVICE_FN int64_t results_of(const B& side) {
+    if constexpr (B::kGathered)
+      return side.outer;
+    else
+      return side.results();
   }
-  SINTER_DEVICE_FN void load_row(int r) {
-    if constexpr (kReads) epilogue_.load(i_ + r, j_, count_, read_);
+  template <class Count, class V>
+  SINTER_DEVICE_FN void hand_over(int64_t i, const Count& count, V (&z)[kSums][kGroup]) const {
+    if constexpr (kSums == 1)
+      epilogue_(i, j_, count, z[0]);
+    else
+      epilogue_(i, j_, count, z[0], z[1]);
   }
+  template <class E, bool> struct ReadOf {
+    struct type {};
+  };
+  template <class E> struct ReadOf<E, true> {
+    using type = typename E::Read;
+  };
   const Epilogue& epilogue_;
   int64_t i_, j_;
-  int r_, c_, end_;
-  std::conditional_t<kWhole, AllOfGroup, int> count_;  // of columns that exist
-  Read read_;
+  int r_, c_, end_, count_;
+  typename ReadOf<Epilogue, kWhole>::type read_;
 };
 
 }  // namespace sinter::SINTER_KERNEL_NS

@@ -33,10 +33,10 @@ struct ChannelTiles {
 };
 
 // Results; as LanesProduct.
-class TilesProduct {
+class Product {
  public:
   template <class Weight, class Bias>
-  TilesProduct(const Correlation& g, const Weight& weight, const Bias& bias)
+  Product(const Correlation& g, const Weight& weight, const Bias& bias)
       : g_(g),
         outputs_(g.o),
         pairs_(divide_up(g.c, 2)),
