@@ -23,7 +23,7 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
-struct Product {
+struct Plan {
   dnnl::matmul primitive;
   dnnl::memory a, b, bias, c;
 };
@@ -47,7 +47,7 @@ bool bf16_is_fast() {
 }
 
 // Nothing if this oneDNN has no such product, or only a slow reference of it.
-std::optional<Product> plan(const Key& key) {
+std::optional<Plan> plan(const Key& key) {
   const Gemm& d = key.desc;
   using Strides = dnnl::memory::dims;
   const dnnl::memory::desc a(
@@ -65,7 +65,7 @@ std::optional<Product> plan(const Key& key) {
   const auto memory = [](const dnnl::memory::desc& desc) {
     return dnnl::memory(desc, cpu(), nullptr);
   };
-  return Product{dnnl::matmul(pd), memory(a), memory(b), memory(bias), memory(c)};
+  return Plan{dnnl::matmul(pd), memory(a), memory(b), memory(bias), memory(c)};
 }
 
 bool sgemm_fits(const Gemm& d, bool has_bias, const SgemmFrom& from) {
@@ -90,7 +90,7 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
                static_cast<float*>(c), desc.ldc) == dnnl_success;
   }
   static thread_local dnnl::stream stream(cpu());
-  static thread_local std::map<Key, std::optional<Product>> cache;
+  static thread_local std::map<Key, std::optional<Plan>> cache;
   const Key key{desc, bias != nullptr, threads};
   auto found = cache.find(key);
   if (found == cache.end()) {
@@ -99,7 +99,7 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
     found = cache.emplace(key, plan(key)).first;
   }
   if (!found->second) return false;
-  const Product& product = *found->second;
+  const Plan& product = *found->second;
   product.a.set_data_handle(const_cast<void*>(a));
   product.b.set_data_handle(const_cast<void*>(b));
   product.c.set_data_handle(c);

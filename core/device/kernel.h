@@ -29,8 +29,9 @@
 //       The 16 bytes from in[i] on, or those `bytes` further.
 //   keep(i) tile.keep_place(r, c) keep_shared(s); shared_at(s, at)
 //       A number, a place (its r and c may be added to; by all lanes of a warp) and where s is in
-//       shared memory, in a register: not worked out again wherever it is used. And the S that is
-//       at such an address, or a multiple of sizeof(S) from it.
+//       shared memory, in a register: the compiler does not see what it is made of, so it is not
+//       worked out again wherever it is used, nor taken apart. And the S that is at such an
+//       address, or a multiple of sizeof(S) from it.
 //   ldmatrix_x4(tile, r, c) ldmatrix_x4_trans(tile, r, c)
 //       Four matrices of 8 rows of 16 bytes; this lane's begins at (r, c). _trans: 16-bit values.
 //   mma_bf16_m16n8k16(d, a, b) mma_tf32_m16n8k8(d, a, b)

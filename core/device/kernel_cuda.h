@@ -137,7 +137,7 @@ SINTER_DEVICE_FN double keep(double x) {
   return x;
 }
 // r is 0, c all of it.
-struct Place {
+struct SharedPlace {
   int r, c;
 };
 template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
@@ -153,7 +153,7 @@ template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
   }
   SINTER_DEVICE_FN const T* at(int r, int c) const { return values_ + r * kStride + c; }
   // By way of a lane, its own: ptxas, which does not see keep(), could work it out anew in a loop.
-  SINTER_DEVICE_FN static Place keep_place(int r, int c) {
+  SINTER_DEVICE_FN static SharedPlace keep_place(int r, int c) {
     return {0, __shfl_sync(0xffffffffu, r * kStride + c, lane())};
   }
 

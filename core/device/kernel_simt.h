@@ -162,7 +162,7 @@ template <class T> using In = Operand<T, true, false>;
 template <class T> using Out = Operand<T, false, true>;
 template <class T> using InOut = Operand<T, true, true>;
 
-struct Place {
+struct SharedPlace {
   int r, c;
 };
 template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
@@ -194,7 +194,7 @@ template <class T, int kRows, int kCols, int kPad = 0> class SharedTile {
     check(r, c, n, where);
     return values_ + r * kStride + c;
   }
-  SINTER_DEVICE_FN static Place keep_place(int r, int c) { return {r, c}; }
+  SINTER_DEVICE_FN static SharedPlace keep_place(int r, int c) { return {r, c}; }
 
  private:
   SINTER_DEVICE_FN void check(int r, int c, int n, [[maybe_unused]] const Where& where) const {

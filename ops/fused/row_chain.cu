@@ -287,101 +287,144 @@ template <class T> struct MmaChain {
   }
 };
 
-template <class Core, int kC, bool kWhole, bool kIsRelu, class T>
-SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
-  constexpr int kDepth = kChainDepth<T>;
-  auto& s = shared<ChainShared<T>>();
-  const auto ins = [&](int l) { return static_cast<int>(x.layer[l].weight.k); };
-  const auto outs = [&](int l) { return static_cast<int>(x.layer[l].weight.outer); };
-  const auto weight = [&](int l) { return InTiles<T>(s.first, x.layer[l].weight_at, ins(l)); };
-  const auto rows_of = [&](int l) { return InTiles<T>(s.first, x.layer[l].rows_at, ins(l)); };
-  // The same where it is ReLU.
-  const auto saved_of = [&](int l) {
-    return InTiles<T>(s.first, kIsRelu ? x.layer[l].rows_at : x.layer[l].saved_at, ins(l));
-  };
-  const auto bring_weight = [&](int l) { bring<kWhole>(x.layer[l].weight, 0, outs(l), weight(l)); };
-  const Act act = kIsRelu ? Act::relu : x.act;  // ReLU is compiled, others are looked up
-  const int last = x.layers - 1;
-  const InTiles<T> dz(s.first, x.dz_at, x.loss.classes);
-  const int64_t rows = x.x.outer;
-  bring_weight(0);
-  SINTER_NO_UNROLL
-  for (int64_t first = block_x() * kChainRows; first < rows; first += grid_x() * kChainRows) {
-    bring<kWhole>(x.x, first, kChainRows, rows_of(0));
-    if (!kIsRelu && x.saved.data) bring<kWhole>(x.saved, first, kChainRows, saved_of(0));
-    cp_async_commit();
-    if (first == block_x() * kChainRows) {
-      SINTER_NO_UNROLL
-      for (int l = 1; l <= last; ++l) bring_weight(l);
-    }
-    cp_async_commit();
-    using Loss = LossOfRows<T, kC>;
-    Loss loss(x.loss, first, rows);
-    cp_async_wait<1>();
-    block_sync();
+// What a block does with 16 rows, stage after stage, its threads waiting for each other between two
+// of them. Matrices in shared memory are tiles, of which the layout says where each begins: the
+// weights, which stay, and rows 0 .. last + 1, of which rows l go into layer l and the last are dz.
+//
+//   stage         reads in shared memory     writes there            in registers, and beside
+//   bring                                    rows 0 = x, saved 0;    labels, grad_output and the
+//                                            at first the weights    last bias for the loss
+//   forward(l)    rows l, weight l           rows l + 1, saved l+1   sums; rows l + 1 are sent
+//   loss          rows last, weight last     z, then dz              a row's logits in 16 threads;
+//                                                                    losses and dz are sent
+//   backward(l)   dz or rows l + 1, which    rows l: the gradient    sums; rows l are sent
+//                 are gradients by now;      in place of what it
+//                 weight l, saved l          belongs to
+//
+// The weights behind the first are on their way during forward(0). saved l is what the activation
+// that gave rows l reads backward: those rows themselves, or a place of its own.
+template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBlock {
+  static constexpr int kDepth = kChainDepth<T>;
+  using Loss = LossOfRows<T, kC>;
 
-    SINTER_NO_UNROLL
-    for (int l = 0; l < last; ++l) {
-      const InTiles<T> y = rows_of(l + 1), saved = saved_of(l + 1);
-      const int width = outs(l);
-      Core::template product<8, true>(
-          rows_of(l), weight(l), width, ins(l),
-          [&](int c) { return c < width ? x.layer[l].bias.at(c) : 0.0f; },
-          [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>& bias) {
-            Vec<T, N> v, z;  // zeros behind the last column, even of a row with an infinity
-            visit_act(act, [&](const auto& op) {
-              SINTER_UNROLL
-              for (int q = 0; q < N; ++q) {
-                v[q] = c + q < width ? T(op.forward(sums[q] + bias[q])) : T(0.0f);
-                z[q] = T(sums[q] + bias[q]);
-              }
-            });
-            if (!kIsRelu) saved.with(0, c).store_vec(r, c % kDepth, z);
-            y.with(0, c).store_vec(r, c % kDepth, v);
+ public:
+  explicit SINTER_DEVICE_FN RowsInBlock(const RowChain<T>& x)
+      : x_(x), s_(shared<ChainShared<T>>()), dz_(s_.first, x.dz_at, x.loss.classes) {}
+
+  SINTER_DEVICE_FN void bring_weight(int l) const {
+    bring<kWhole>(x_.layer[l].weight, 0, outs(l), weight(l));
+  }
+  SINTER_DEVICE_FN void bring_rows(int64_t first) const {
+    bring<kWhole>(x_.x, first, kChainRows, rows_of(0));
+    if (!kIsRelu && x_.saved.data) bring<kWhole>(x_.saved, first, kChainRows, saved_of(0));
+  }
+  SINTER_DEVICE_FN void forward(int l, int64_t first) const {
+    const InTiles<T> y = rows_of(l + 1), saved = saved_of(l + 1);
+    const int width = outs(l);
+    Core::template product<8, true>(
+        rows_of(l), weight(l), width, ins(l),
+        [&](int c) { return c < width ? x_.layer[l].bias.at(c) : 0.0f; },
+        [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>& bias) {
+          Vec<T, N> v, z;  // zeros behind the last column, even of a row with an infinity
+          visit_act(act(), [&](const auto& op) {
+            SINTER_UNROLL
+            for (int q = 0; q < N; ++q) {
+              v[q] = c + q < width ? T(op.forward(sums[q] + bias[q])) : T(0.0f);
+              z[q] = T(sums[q] + bias[q]);
+            }
           });
-      cp_async_wait<0>();
-      block_sync();
-      send<kWhole>(y, x.layer[l + 1].rows, first, rows);
-    }
-
+          if (!kIsRelu) saved.with(0, c).store_vec(r, c % kDepth, z);
+          y.with(0, c).store_vec(r, c % kDepth, v);
+        });
+    cp_async_wait<0>();
+    block_sync();
+    send<kWhole>(y, x_.layer[l + 1].rows, first, x_.x.outer);
+  }
+  SINTER_DEVICE_FN void loss(Loss& loss) const {
+    const int last = x_.layers - 1, classes = x_.loss.classes;
     Core::template product<1, true>(
-        rows_of(last), weight(last), x.loss.classes, ins(last), [](int) { return 0.0f; },
+        rows_of(last), weight(last), classes, ins(last), [](int) { return 0.0f; },
         [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
-          s.z.store_vec(r, c, sums);
+          s_.z.store_vec(r, c, sums);
         });
     block_sync();
     typename Loss::Logits z;
     SINTER_UNROLL
     for (int j = 0; j < kC / 16; ++j) {
       const int c = Loss::column(j);
-      z.v[j] = c < x.loss.classes ? s.z(thread_x() / 16, c) : 0.0f;
+      z.v[j] = c < classes ? s_.z(thread_x() / 16, c) : 0.0f;
     }
     loss(z, [&](int r, int c, T v) {
-      if (c < (x.loss.classes + 15) / 16 * 16) dz.with(0, c).put(r, c % kDepth, v);
+      if (c < (classes + 15) / 16 * 16) dz_.with(0, c).put(r, c % kDepth, v);
     });
     block_sync();
-
-    SINTER_NO_UNROLL
-    for (int l = last; l >= 0 && x.layer[l].grad; --l) {
-      const InTiles<T> y = rows_of(l), saved = saved_of(l);
-      const int width = ins(l);
-      const bool has_act = l > 0 || x.of_act;
-      Core::template product<8, false>(
-          l == last ? dz : rows_of(l + 1), weight(l), width, outs(l), [](int) { return 0.0f; },
-          [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
-            Vec<T, N> v = saved.with(0, c).template load_vec<N>(r, c % kDepth);
-            visit_act(act, [&](const auto& op) {
-              SINTER_UNROLL
-              for (int q = 0; q < N; ++q) {
-                const float dy = has_act ? op.grad(sums[q], float(v[q])) : sums[q];
-                v[q] = kIsRelu || c + q < width ? T(dy) : T(0.0f);
-              }
-            });
-            y.with(0, c).store_vec(r, c % kDepth, v);
+  }
+  SINTER_DEVICE_FN void backward(int l, int64_t first) const {
+    const InTiles<T> y = rows_of(l), saved = saved_of(l);
+    const int width = ins(l);
+    const bool has_act = l > 0 || x_.of_act;
+    Core::template product<8, false>(
+        l == x_.layers - 1 ? dz_ : rows_of(l + 1), weight(l), width, outs(l),
+        [](int) { return 0.0f; },
+        [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
+          Vec<T, N> v = saved.with(0, c).template load_vec<N>(r, c % kDepth);
+          visit_act(act(), [&](const auto& op) {
+            SINTER_UNROLL
+            for (int q = 0; q < N; ++q) {
+              const float dy = has_act ? op.grad(sums[q], float(v[q])) : sums[q];
+              v[q] = kIsRelu || c + q < width ? T(dy) : T(0.0f);
+            }
           });
-      block_sync();
-      send<kWhole>(y, x.layer[l].grad, first, rows);
+          y.with(0, c).store_vec(r, c % kDepth, v);
+        });
+    block_sync();
+    send<kWhole>(y, x_.layer[l].grad, first, x_.x.outer);
+  }
+
+ private:
+  SINTER_DEVICE_FN int ins(int l) const { return static_cast<int>(x_.layer[l].weight.k); }
+  SINTER_DEVICE_FN int outs(int l) const { return static_cast<int>(x_.layer[l].weight.outer); }
+  SINTER_DEVICE_FN InTiles<T> weight(int l) const {
+    return {s_.first, x_.layer[l].weight_at, ins(l)};
+  }
+  SINTER_DEVICE_FN InTiles<T> rows_of(int l) const {
+    return {s_.first, x_.layer[l].rows_at, ins(l)};
+  }
+  // The same where it is ReLU.
+  SINTER_DEVICE_FN InTiles<T> saved_of(int l) const {
+    return {s_.first, kIsRelu ? x_.layer[l].rows_at : x_.layer[l].saved_at, ins(l)};
+  }
+  // ReLU is compiled, others are looked up.
+  SINTER_DEVICE_FN Act act() const { return kIsRelu ? Act::relu : x_.act; }
+
+  const RowChain<T>& x_;
+  ChainShared<T>& s_;
+  InTiles<T> dz_;
+};
+
+template <class Core, int kC, bool kWhole, bool kIsRelu, class T>
+SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
+  const RowsInBlock<Core, kC, kWhole, kIsRelu, T> block(x);
+  const int last = x.layers - 1;
+  const int64_t rows = x.x.outer, of_block = block_x() * kChainRows;
+  block.bring_weight(0);
+  SINTER_NO_UNROLL
+  for (int64_t first = of_block; first < rows; first += grid_x() * kChainRows) {
+    block.bring_rows(first);
+    cp_async_commit();
+    if (first == of_block) {
+      SINTER_NO_UNROLL
+      for (int l = 1; l <= last; ++l) block.bring_weight(l);
     }
+    cp_async_commit();
+    LossOfRows<T, kC> loss(x.loss, first, rows);
+    cp_async_wait<1>();
+    block_sync();
+    SINTER_NO_UNROLL
+    for (int l = 0; l < last; ++l) block.forward(l, first);
+    block.loss(loss);
+    SINTER_NO_UNROLL
+    for (int l = last; l >= 0 && x.layer[l].grad; --l) block.backward(l, first);
     block_sync();  // nobody still reads what the next rows overwrite
   }
 }

@@ -108,11 +108,34 @@ template <class T> struct UpdatedLayer {
   bool splits = false;  // is its batch the first layer's, whose shares it then has?
   UpdatedParameters<compute_t<T>> to;
 };
+// The blocks of a launch: layer after layer, of a layer tile after tile, of a tile that is split
+// share after share, then perhaps one for the tail of a step.
+//   first[0] is 0, first[l + 1] - first[l] = tiles of layer l x its shares: split.shares of a layer
+//   that splits, else one. So block b is of the last layer whose first is not behind it.
+//   Where split tiles leave their sums: no two get one place, as from tile to tile the block before
+//   advances by the shares; and places stay below the number of tiles, by which the sums were
+//   split.
+template <class V> struct BlockList {
+  int layers = 0;
+  int32_t first[kLayers] = {};
+  SplitSums<V> split;
+
+  SINTER_DEVICE_FN int layer_of(int64_t block) const {
+    int l = 0;
+    SINTER_NO_UNROLL
+    while (l + 1 < layers && block >= first[l + 1]) ++l;
+    return l;
+  }
+  // What a block of layer l makes, whose result has so many columns of tiles.
+  SINTER_DEVICE_FN TileAt tile(int l, int block, int shares, int columns) const {
+    const int part = block - first[l], share = part % shares, tile = part / shares;
+    return {tile / columns, tile % columns, share, (block - share) / shares};
+  }
+};
 template <class T> struct UpdatedLayers {
-  int count = 0;
-  int32_t first_block[kLayers] = {};
-  SplitSums<compute_t<T>> split;
+  BlockList<compute_t<T>> blocks;
   UpdatedLayer<T> of[kLayers];
+  std::span<UpdatedLayer<T>> list() { return {of, static_cast<size_t>(blocks.layers)}; }
 };
 // A block's own layer is in its shared memory: an argument that is indexed costs a trip to memory
 // for each part of it that is met for the first time.
@@ -124,18 +147,13 @@ template <class T, class Tiles> struct LayerShared {
 // f(layer, split, tile) for the tile, or the share of one, of this block.
 template <class T, class Tiles, class F>
 SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F& f) {
-  int i = 0;
-  SINTER_NO_UNROLL
-  while (i + 1 < layers.count && block_x() >= layers.first_block[i + 1]) ++i;
+  const int l = layers.blocks.layer_of(block_x());
   auto& layer = shared<LayerShared<T, Tiles>>().layer;
-  share(layer, layers.of[i]);
+  share(layer, layers.of[l]);
   block_sync();
   SplitSums<compute_t<T>> split;
-  if (layer.splits) split = layers.split;
-  const int block = static_cast<int>(block_x()), part = block - layers.first_block[i],
-            share = part % split.shares, tile = part / split.shares;
-  f(layer, split,
-      TileAt{tile / layer.columns, tile % layer.columns, share, (block - share) / split.shares});
+  if (layer.splits) split = layers.blocks.split;
+  f(layer, split, layers.blocks.tile(l, static_cast<int>(block_x()), split.shares, layer.columns));
 }
 
 template <class V, class O, Layout kDy, Layout kX>
@@ -176,21 +194,21 @@ template <class T> UpdatedParameters<compute_t<T>> updated_parameters(Operands l
                          : UpdateOperands<V>{}};
 }
 
-// The list of blocks where a tile has that many rows: where each layer's begin, and how many there
-// are.
+// Fills the list, where a tile has that many rows. The shares are the first layer's, and of those
+// whose batch is as large.
 template <int kRows, class T>
 Grid list_blocks(UpdatedLayers<T>& layers, bool tail, size_t shared_bytes = 0) {
-  const std::span<UpdatedLayer<T>> list(layers.of, layers.count);
-  int64_t blocks = 0, at = 0;
-  for (const auto& layer : list) blocks += layer.product.grid(kRows).blocks();
-  if (!list.empty())
-    layers.split = split_sums<kRows, compute_t<T>>(blocks, list[0].product.a.k, shared_bytes);
-  blocks = 0;
-  for (auto& layer : list) {
+  auto& list = layers.blocks;
+  const auto tiles_of = [](const auto& layer) { return layer.product.grid(kRows).blocks(); };
+  int64_t tiles = 0, blocks = 0, at = 0;
+  for (const auto& layer : layers.list()) tiles += tiles_of(layer);
+  const int64_t batch = layers.of[0].product.a.k;
+  if (list.layers > 0) list.split = split_sums<kRows, compute_t<T>>(tiles, batch, shared_bytes);
+  for (auto& layer : layers.list()) {
     layer.columns = static_cast<int>(layer.product.column_tiles());
-    layer.splits = layer.product.a.k == list[0].product.a.k;
-    layers.first_block[at++] = static_cast<int32_t>(blocks);
-    blocks += layer.product.grid(kRows).blocks() * (layer.splits ? layers.split.shares : 1);
+    layer.splits = layer.product.a.k == batch;
+    list.first[at++] = static_cast<int32_t>(blocks);
+    blocks += tiles_of(layer) * (layer.splits ? list.split.shares : 1);
   }
   return {blocks + tail};
 }
@@ -200,10 +218,9 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
   // dy of the last layer has as many columns as there are classes.
   constexpr Layout kRagged = Layout::ragged_outer, kOuter = Layout::along_outer,
                    kEither = Layout::either;
-  const bool usual =
-      std::all_of(layers.of, layers.of + layers.count, [](const UpdatedLayer<T>& layer) {
-        return has_layout<kRagged, kOuter>(layer.product, layer.to);
-      });
+  const bool usual = std::ranges::all_of(layers.list(), [](const UpdatedLayer<T>& layer) {
+    return has_layout<kRagged, kOuter>(layer.product, layer.to);
+  });
   if constexpr (kHasMma<T>) {
     if (on_tensor_cores<T>()) {
       constexpr size_t kBytes = sizeof(LayerShared<T, MmaTiles<T>>);
@@ -237,15 +254,15 @@ void weight_grad_update(const Call& call) {
     size_t at = 0;
     do {
       UpdatedLayers<T> layers;
-      for (; layers.count < kLayers && at < count; ++at) {
+      for (; layers.blocks.layers < kLayers && at < count; ++at) {
         const Operands layer = call.in.subspan(at * kLayerOperands, kLayerOperands);
         if (layer[0].size(1) == 0) continue;
-        auto& of = layers.of[layers.count++];
+        auto& of = layers.of[layers.blocks.layers++];
         of.product = {product_side<T>(layer[0], true), product_side<T>(layer[1], true)};
         of.to = updated_parameters<T>(layer);
       }
       attrs.tail = tail && at == count;
-      if (layers.count == 0 && !attrs.tail) return;
+      if (layers.blocks.layers == 0 && !attrs.tail) return;
       with_optimizer(
           attrs.optimizer, [&]<class O>(O) { launch_layers<T, O>(layers, step, attrs); });
     } while (at < count);

@@ -96,9 +96,9 @@ template <class F> void with_step(int64_t step, const F& f) {
   f(step);
 }
 
-template <class T, class V, class Place, class Step>
-void max_tap(const T* __restrict x, Step step, int64_t n, Place k, V* __restrict best,
-    Place* __restrict place) {
+template <class T, class V, class Index, class Step>
+void max_tap(const T* __restrict x, Step step, int64_t n, Index k, V* __restrict best,
+    Index* __restrict place) {
   for (int64_t i = 0; i < n; ++i) {
     const V v = V(x[i * step]);
     const bool takes = beats(v, best[i]) | (place[i] < 0);
@@ -109,15 +109,15 @@ void max_tap(const T* __restrict x, Step step, int64_t n, Place k, V* __restrict
 template <class T>
 void max_plane(const PoolPlane& plane, bool relu, const T* x, T* y, uint8_t* index) {
   using V = compute_t<T>;
-  using Place = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
+  using Index = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;  // as wide, for the vectors
   const int64_t n = plane.outputs();
   V* best = thread_buffer<V, BufferFor::kernel>(n);
-  Place* place = thread_buffer<Place, BufferFor::kernel>(n);
+  Index* place = thread_buffer<Index, BufferFor::kernel>(n);
   std::fill_n(best, n, V(0));
-  std::fill_n(place, n, Place(-1));
+  std::fill_n(place, n, Index(-1));
   plane.for_taps(false, [&](int64_t k, int64_t at, int64_t output, int64_t count) {
     with_step(plane.columns.stride, [&](auto step) {
-      max_tap(x + at, step, count, static_cast<Place>(k), best + output, place + output);
+      max_tap(x + at, step, count, static_cast<Index>(k), best + output, place + output);
     });
   });
   for (int64_t i = 0; relu && i < n; ++i) {

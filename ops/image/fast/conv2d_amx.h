@@ -33,10 +33,10 @@ struct ChannelTiles {
 };
 
 // Results; as LanesProduct.
-class Product {
+class TilesProduct {
  public:
   template <class Weight, class Bias>
-  Product(const Correlation& g, const Weight& weight, const Bias& bias)
+  TilesProduct(const Correlation& g, const Weight& weight, const Bias& bias)
       : g_(g),
         outputs_(g.o),
         pairs_(divide_up(g.c, 2)),

@@ -37,8 +37,8 @@ template <class V> class Parts {
   int64_t images_, height_, rows_, cuts_;
 };
 
-template <class V, class Product, class Load, class Finish>
-void correlate_by(const Product& product, const Correlation& g, const Parts<V>& parts,
+template <class V, class Core, class Load, class Finish>
+void correlate_by(const Core& product, const Correlation& g, const Parts<V>& parts,
     const Load& load, const Finish& finish) {
   parallel_for(parts.size(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -60,14 +60,14 @@ void correlate(const Correlation& g, const Parts<compute_t<T>>& parts, const Loa
 #ifdef SINTER_AMX
   if constexpr (std::is_same_v<T, bf16>) {
     if (amx::available())
-      return correlate_by(amx::Product(g, weight, bias), g, parts, load, finish);
+      return correlate_by(amx::TilesProduct(g, weight, bias), g, parts, load, finish);
   }
 #endif
   correlate_by(LanesProduct<compute_t<T>>(g, weight, bias), g, parts, load, finish);
 }
 
-template <class V, class Product, class LoadX, class LoadDy>
-void gradient_by(const Product& product, const Correlation& g, const LoadX& load_x,
+template <class V, class Core, class LoadX, class LoadDy>
+void gradient_by(const Core& product, const Correlation& g, const LoadX& load_x,
     const LoadDy& load_dy, V* dw, V* db) {
   const Parts<V> parts(g, 4);
   const int64_t weights = g.o * g.taps(), bias_at = product.size(), size = bias_at + g.o;

@@ -40,7 +40,8 @@ template <class V> SINTER_DEVICE_FN int ffma_outer(bool along_k, int many, int m
 }
 
 // Where its first is, at k.
-template <class V, class Tile> SINTER_DEVICE_FN Place ffma_place(bool along_k, int mine, int k) {
+template <class V, class Tile>
+SINTER_DEVICE_FN SharedPlace ffma_place(bool along_k, int mine, int k) {
   return along_k ? Tile::AlongK::keep_place(mine, k)
                  : Tile::AlongOuter::keep_place(k, mine * kVec<V>);
 }
@@ -48,7 +49,7 @@ template <class V, class Tile> SINTER_DEVICE_FN Place ffma_place(bool along_k, i
 // Its eight values at k .. k + kStep - 1, counted from that place.
 template <int kMany, int kStep, class V, class Tile>
 SINTER_DEVICE_FN void load_eight_of(
-    bool along_k, const Tile& tile, const Place& at, int k, V (&v)[8][kStep]) {
+    bool along_k, const Tile& tile, const SharedPlace& at, int k, V (&v)[8][kStep]) {
   if (along_k) {
     SINTER_UNROLL
     for (int i = 0; i < 8; ++i) {
@@ -81,8 +82,8 @@ SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilog
   auto& s = shared<S>();
   const int group = thread_x() / kRows, mine = thread_x() % kRows, my_row = mine / kColsOf,
             my_col = mine % kColsOf, mine_of_run = group * S::kShare;
-  const Place at_a = ffma_place<V, typename S::A>(along_a, my_row, mine_of_run),
-              at_b = ffma_place<V, typename S::B>(along_b, my_col, mine_of_run);
+  const SharedPlace at_a = ffma_place<V, typename S::A>(along_a, my_row, mine_of_run),
+                    at_b = ffma_place<V, typename S::B>(along_b, my_col, mine_of_run);
   V sums[8][8] = {}, row_sum = 0;
   for_each_stage<kA, kB, S::kThreads>(product, split, tile, s.stages, [&](const auto& stage) {
     SINTER_UNROLL

@@ -41,7 +41,7 @@ template <bool kIsA, class T> SINTER_DEVICE_FN int k_of(int quarter) {
 // Where a lane reads those at (outer, k): by ldmatrix a row of a quarter, of TF32 along `outer` an
 // element of each.
 template <Layout kLayout, bool kIsA, class T, class Tile, class Side>
-SINTER_DEVICE_FN Place lane_at(const Side& side, int outer, int k) {
+SINTER_DEVICE_FN SharedPlace lane_at(const Side& side, int outer, int k) {
   const int quarter = lane() / 8, row = lane() % 8;
   if (is_along_k<kLayout>(side))
     return Tile::AlongK::keep_place(
@@ -53,7 +53,7 @@ SINTER_DEVICE_FN Place lane_at(const Side& side, int outer, int k) {
 }
 template <Layout kLayout, bool kIsA, class T, int kOuter, int kDepth, int kPad, class Side>
 SINTER_DEVICE_FN Vec<uint32_t, 4> fragments(const Side& side,
-    const OperandTile<T, kOuter, kDepth, kPad>& tile, const Place& at, int outer, int k) {
+    const OperandTile<T, kOuter, kDepth, kPad>& tile, const SharedPlace& at, int outer, int k) {
   Vec<uint32_t, 4> f;
   if (is_along_k<kLayout>(side)) {
     f = ldmatrix_x4(tile.along_k, at.r + outer, at.c + k);
@@ -102,8 +102,8 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   auto& s = shared<Tiles>();
   const int group = warp() / 4, my_row = warp() / 2 % 2 * kOfWarp, my_col = warp() % 2 * kOfWarp;
   using Tile = typename Tiles::Tile;
-  const Place at_a = lane_at<kA, true, T, Tile>(product.a, my_row, group * Tiles::kShare),
-              at_b = lane_at<kB, false, T, Tile>(product.b, my_col, group * Tiles::kShare);
+  const SharedPlace at_a = lane_at<kA, true, T, Tile>(product.a, my_row, group * Tiles::kShare),
+                    at_b = lane_at<kB, false, T, Tile>(product.b, my_col, group * Tiles::kShare);
   Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
   float row_sums[kOfWarp / 16][2] = {};
   const int sums_rows = keep(int{Epilogue::kSumsRows && tile.col == 0 && my_col == 0});

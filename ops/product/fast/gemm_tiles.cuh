@@ -87,8 +87,7 @@ class TileCopy {
   // A tile of whole chunks, at k: all that changes from tile to tile is where a chunk comes from.
   // kThere: all of them are, else those of a tile past whose middle the side ends are zeros.
   template <bool kThere> SINTER_DEVICE_FN void copy_whole(int k, Tile& tile) const {
-    // Kept, or the compiler would advance each address by two additions: this makes it one
-    // instruction, a product and its sum.
+    // Kept: an address is then one multiply-add of k, else a running sum, of two additions each.
     const uint64_t behind =
         uint64_t{keep(static_cast<uint32_t>(k))} * (is_along_k(kLayout) ? kBytes : keep(step_));
     SINTER_UNROLL
@@ -143,7 +142,7 @@ class TileCopy {
   const Side& side_;
   int64_t outer_;
   uint32_t step_;  // bytes
-  Place to_;
+  SharedPlace to_;
   Cursor<T> from_[kChunks];
 };
 
@@ -189,7 +188,15 @@ SINTER_DEVICE_FN void copy_stage(A& a, B& b, int k, int whole, int end, Stage& s
 }
 
 // Of a product's tile, or its share of k: f(stage) for each tile of the operands' k, in order, by
-// kThreads threads, while those of the next stages of the ring are on their way.
+// kThreads threads, while those of the next stages of the ring are on their way. Tile t is in stage
+// t % 3, which the names of three addresses in shared memory say in turn:
+//
+//     turn     stage 0            stage 1            stage 2
+//     0        use: f(tile 0)     next: tile 1 comes free: asks for tile 2
+//     1        free: for tile 3   use: f(tile 1)     next: tile 2 comes
+//     2        next: tile 3 comes free: for tile 4   use: f(tile 2)
+//
+// free was used the turn before: the barrier at a turn's begin says that nobody still reads it.
 template <Layout kA, Layout kB, int kThreads, class T, class A, class B, class Stage, int kStages,
     class V, class Use>
 SINTER_DEVICE_FN void for_each_stage(const Product<T, B, A>& product, const SplitSums<V>& split,
@@ -211,8 +218,7 @@ SINTER_DEVICE_FN void for_each_stage(const Product<T, B, A>& product, const Spli
   SINTER_NO_UNROLL
   for (int t = 0; t < kStages - 1; ++t) begin(ring + t * kBytes, first + t * kDepth);
   int use = ring, free = ring + (kStages - 1) * kBytes;
-  // `all` is the sum of the stages' addresses, so subtracting those of the stages that are in use
-  // leaves the next one's, without a remainder.
+  // The sum of the three addresses: less two of them it is the third, without a remainder by 3.
   const int all = keep(use + free + ring + kBytes), last = keep(end + kAhead);
   SINTER_NO_UNROLL
   for (int ahead = first + kAhead; ahead < last; ahead += kDepth) {
