@@ -102,6 +102,7 @@ std::vector<Case> cases() {
 }
 // The first rows of what has a row per row of the result.
 Tensor few(const Tensor& t, int64_t n) {
+  if (!t.defined()) return t;
   const Tensor host = t.to(kCpu);
   if (t.rank() < 2 || t.size(0) != kRows) return host;
   return copy(
