@@ -206,16 +206,18 @@ void Reader::check_known(int value) {
 void Reader::add_node(FileNode from) {
   const Label* const label = find_label(from.op);
   const OpDef* const op = label && label->op->label ? label->op : find_op(from.op);
-  std::vector<std::string_view> names;
-  for (const OpDef* known : all_ops()) {
-    if (!known->view) names.push_back(known->text());
+  if (!op) {
+    std::vector<std::string_view> names;
+    for (const OpDef* known : all_ops()) {
+      if (!known->view) names.push_back(known->text());
+    }
+    for (const Label& known : labels()) {
+      if (known.op->label) names.push_back(known.text());
+    }
+    const std::string nearest = nearest_word(from.op, names);
+    refuse("unknown op",
+        escaped(from.op.substr(0, 40)) + (nearest.empty() ? "" : ", nearest is " + nearest));
   }
-  for (const Label& known : labels()) {
-    if (known.op->label) names.push_back(known.text());
-  }
-  const std::string nearest = op ? "" : nearest_word(from.op, names);
-  check(op, "unknown op",
-      escaped(from.op.substr(0, 40)) + (nearest.empty() ? "" : ", nearest is " + nearest));
   check(!op->view, "a view op", from.op + "; a graph file has a view as a value");
   Node node{.op = op, .attrs = attrs_of(*op, from), .in = from.in, .out = from.out};
   node.role = from.role;

@@ -94,8 +94,6 @@ Obstacle fixed_in_place(const Rewriter& r, int a, int b, int dim) {
   return first ? first : fixed_in_place(r, b, dim);
 }
 
-// Of one input, or several as one.
-bool is_linear(const Node& node) { return node.op == &kLinearOp; }
 bool has_bias(const Node& linear) { return linear.in.size() > 2 && linear.in[2] >= 0; }
 
 Obstacle biases() { return {"the linears have biases", "make both without a bias"}; }
@@ -105,14 +103,14 @@ Obstacle biases() { return {"the linears have biases", "make both without a bias
 // Note [Linears side by side]: two linears of one input, or the gradients of their weights.
 bool rule::merge_products(Rewriter& r, int i) {
   const Node first = r.node(i);
-  const bool forward = is_linear(first);
+  const bool forward = first.op == &kLinearOp;
   if (!forward && !is_weight_grad(first)) return false;
   const size_t shared = forward ? 0 : 1, other = 1 - shared;
   const int operand_dim = forward ? 0 : 1, result_dim = 1 - operand_dim;
   for (const int n : r.readers(first.in[shared])) {
     const Node second = r.node(n);
-    if (n == i || !(forward ? is_linear(second) : is_weight_grad(second)) ||
-        second.in[shared] != first.in[shared] || !(second.attrs == first.attrs))
+    if (n == i || second.op != first.op || second.in[shared] != first.in[shared] ||
+        !(second.attrs == first.attrs))
       continue;
     const bool bias = has_bias(first) || has_bias(second);
     const int a = first.in[other], b = second.in[other];
