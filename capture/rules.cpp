@@ -49,7 +49,7 @@ std::span<const Rule> rules() { return rule_table(); }
 void add_rule(const OpDef& op) {
   SINTER_CHECK(op.reference && op.forms && op.infer && op.cost, usage,
       str("rules: no fused op: ", op.text(), "; it wants .reference, .forms, .infer and .cost"),
-      "infer_of and cost_of_reference make the last two: examples/11_own_fusion.cpp");
+      "infer_of and cost_of_reference make the last two: examples/12_own_fusion.cpp");
   for (const Rule& rule : rules())
     SINTER_CHECK(rule.label.text() != op.text(), usage,
         str("rules: two rules of one name: ", op.text(), "; each op has one"));

@@ -30,7 +30,7 @@ struct Rule {
 };
 
 std::span<const Rule> rules();
-// Adds a row, before all others, for a fused op of the program's own (examples/11_own_fusion.cpp),
+// Adds a row, before all others, for a fused op of the program's own (examples/12_own_fusion.cpp),
 // which must live as long as the program. Call it before the first Step is made; not thread-safe.
 // Throws usage for a name that a rule has already, and for an op without reference, forms, infer or
 // cost.

@@ -14,8 +14,8 @@
 #include "core/classic.h"
 #include "core/device/denormal.h"
 #include "core/parallel.h"
+#include "core/text_grid.h"
 #include "distributed/mpi.h"
-#include "profiler/grid.h"
 
 namespace sinter::cli {
 namespace {
@@ -46,7 +46,7 @@ std::string line_of(const CLI::Option* option) {
   if (const std::string standard = option->get_default_str(); !standard.empty())
     help += str(help.empty() ? "" : " ", alone ? "[alone: " : "[", standard, "]");
   left = fmt::format("{:<{}}", left, kColumn) + help;
-  return profiler::wrapped(left.substr(0, left.find_last_not_of(' ') + 1), kWidth, kColumn) + "\n";
+  return wrapped(left.substr(0, left.find_last_not_of(' ') + 1), kWidth, kColumn) + "\n";
 }
 
 std::string lines_of(const CLI::App* topic) {
@@ -63,13 +63,13 @@ std::string help_of(const CLI::App* app, const std::string& call, CLI::AppFormat
   const auto is_command = [](const CLI::App* part) { return !part->get_name().empty(); };
   const std::string summary = app->get_description();
   std::string out =
-      profiler::wrapped(summary, kWidth, 0) + (summary.empty() ? "" : "\n\n") + "usage: " + call;
+      wrapped(summary, kWidth, 0) + (summary.empty() ? "" : "\n\n") + "usage: " + call;
   if (const std::vector<const CLI::App*> commands = app->get_subcommands(is_command);
       !commands.empty()) {
     out += " COMMAND [flags]\n\n";
     for (const CLI::App* command : commands) {
       const std::string name = fmt::format("  {:<10} ", command->get_name());
-      out += profiler::wrapped(name + command->get_description(), kWidth, name.size()) + "\n";
+      out += wrapped(name + command->get_description(), kWidth, name.size()) + "\n";
     }
     return out + fmt::format("\n{} COMMAND --help lists the flags of a command.\n", call);
   }

@@ -44,7 +44,7 @@ void fit_rounds(ComparisonFlags& comparison, const Flags& given, double steps, i
   comparison.steps = std::clamp<int64_t>(of_a_round - comparison.warmup, 1, 20);
 }
 
-profiler::Exports CompareRun::exports() const {
+measure::Exports CompareRun::exports() const {
   const std::string device = comparison.device.str().substr(0, 4);  // without the number of a card
   return flags.files.exports(
       fmt::format("{}_b{}_{}_{}", case_name, batch, comparison.dtype, device));
@@ -108,8 +108,8 @@ Outcome CompareRun::run(const std::string& parity) const {
 }
 
 void CompareRun::write_files(const Outcome& outcome) const {
-  const profiler::Exports files = exports();
-  const profiler::Comparison on_page{
+  const measure::Exports files = exports();
+  const measure::PageComparison on_page{
       outcome.headline, outcome.table.rows, measure::summary(comparison, outcome)};
   const std::string text =
       fmt::format("{}\n{}\n{}\nstep {}\n", outcome.eager.table(flags.view.table),

@@ -62,7 +62,7 @@ struct CompareRun {
   void check(const Outcome& outcome) const;
 
  private:
-  profiler::Exports exports() const;
+  measure::Exports exports() const;
   void write_files(const Outcome& outcome) const;
 };
 // The keys from "eager_us" to "table" of an object of --json.

@@ -7,7 +7,7 @@
 #include "capture/rules.h"
 #include "cli/commands.h"
 #include "core/numbers.h"
-#include "profiler/grid.h"
+#include "core/text_grid.h"
 #include "profiler/kernel_name.h"
 
 namespace sinter::cli {
@@ -59,7 +59,7 @@ std::string text_of(const Label& named) {
 // Prose as wide as the terminal, or as the documents.
 std::string prose(const std::string& text) {
   const size_t width = table_width();
-  return profiler::wrapped(text, width == 0 ? 100 : std::min<size_t>(width, 100), 0) + "\n";
+  return wrapped(text, width == 0 ? 100 : std::min<size_t>(width, 100), 0) + "\n";
 }
 
 int run_explain(const char* glossary, const std::vector<std::string>& inputs, Output& out) {
@@ -100,7 +100,7 @@ int run_explain(const char* glossary, const std::vector<std::string>& inputs, Ou
   }
   // "Layout" stands in kernels' names, "layout" in the words.
   if (const auto name = is_exact ? std::nullopt : profiler::read_kernel_name(asked)) {
-    out.result_text(profiler::wrapped(name->text(), table_width(), 6));
+    out.result_text(wrapped(name->text(), table_width(), 6));
     Json parts = Json::array();
     for (const auto& [text, meaning] : name->parts)
       parts.push_back({{"text", text}, {"meaning", meaning.empty() ? Json() : Json(meaning)}});

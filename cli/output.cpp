@@ -13,7 +13,7 @@
 #include "cli/process.h"
 #include "core/classic.h"
 #include "core/json.h"
-#include "profiler/grid.h"
+#include "core/text_grid.h"
 
 namespace sinter::cli {
 namespace {
@@ -28,7 +28,7 @@ constexpr const char *kBold = "1", *kYellow = "33";
 
 // At most `width` columns a line; 0: as long as it is.
 std::string line(std::string_view label, std::string_view text, bool painted, size_t width) {
-  const std::string all = profiler::wrapped(fmt::format("{:<7} {}\n", label, text), width);
+  const std::string all = wrapped(fmt::format("{:<7} {}\n", label, text), width);
   const size_t at = std::max<size_t>(label.size(), 7);
   return paint(all.substr(0, at), kBold, painted) + all.substr(at);
 }
@@ -78,7 +78,7 @@ void Output::result(std::string_view label, std::string_view text) {
   if (!options_.json) put(line(label, text, paint_out_, table_width()));
 }
 void Output::result_text(std::string_view text) {
-  if (!options_.json) put(profiler::wrapped(std::string(text), table_width()));
+  if (!options_.json) put(wrapped(std::string(text), table_width()));
 }
 void Output::json(std::string_view schema, const Json& object) {
   if (!options_.json) return;

@@ -210,7 +210,7 @@ Flag& add_profile_flag(Flags& flags, ExportFlags& files) {
   Flag& flag = flags.word("profile", files.text, "FORMATS",
       "where the time goes, a list of: table, json, trace, stacks, html",
       [&files](const std::string& text) {
-        files.formats = profiler::parse_formats(text, "usage: --profile");
+        files.formats = measure::parse_formats(text, "usage: --profile");
       });
   flag.once = true;
   flag.bare_value = "table";
@@ -224,7 +224,7 @@ void add_output_flags(Flags& flags, ExportFlags& files) {
 }
 
 void check_writable(const std::string& file, const char* flag, bool force) {
-  profiler::check_writable(file, str("usage: ", flag), force,
+  measure::check_writable(file, str("usage: ", flag), force,
       str("--force writes over it, ", flag, " NAME takes another name"));
 }
 

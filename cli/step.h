@@ -11,7 +11,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "core/device/device.h"
-#include "profiler/exports.h"
+#include "measure/exports.h"
 
 namespace sinter::cli {
 
@@ -77,7 +77,7 @@ struct ExportFlags {
 
   bool has(std::string_view format) const { return exports("").has(format); }
   // Of eager and fused.
-  profiler::Exports exports(const std::string& standard_name) const {
+  measure::Exports exports(const std::string& standard_name) const {
     return {name.empty() ? standard_name : name, formats, true, "usage: -o",
         "--force writes over it, -o NAME takes another name"};
   }

@@ -11,13 +11,13 @@
 #include "core/allocator.h"
 #include "core/atomic_file.h"
 #include "core/cache.h"
+#include "core/crc32.h"
 #include "core/error.h"
 #include "core/numbers.h"
 #include "data/batches.h"
 #include "data/digits.h"
 #include "data/idx.h"
 #include "data/npy.h"
-#include "nn/crc32.h"
 
 namespace sinter {
 namespace {
@@ -244,8 +244,8 @@ std::string mnist_cache_folder() {
 uint32_t crc_of(const Split& split) {
   if (split.crc32 > 0) return split.crc32;
   const Tensor images = split.images.to(kCpu), labels = split.labels.to(kCpu);
-  const uint32_t crc = nn::crc32(images.raw(), size_t(images.numel()));
-  return nn::crc32(labels.raw(), size_t(labels.numel()) * sizeof(int32_t), crc);
+  const uint32_t crc = crc32(images.raw(), size_t(images.numel()));
+  return crc32(labels.raw(), size_t(labels.numel()) * sizeof(int32_t), crc);
 }
 
 Split slice(const Split& split, int64_t begin, int64_t end) {

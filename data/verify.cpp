@@ -7,10 +7,10 @@
 #include <limits>
 #include <unordered_map>
 
+#include "core/crc32.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "data/bytes.h"
-#include "nn/crc32.h"
 
 namespace sinter {
 namespace {
@@ -136,7 +136,7 @@ std::string check_published(const std::string& path, size_t which) {
   ByteSource source(path);
   std::vector<uint8_t> block(1 << 20);
   uint32_t crc = 0;
-  for (size_t n; (n = source.read(block)) > 0;) crc = nn::crc32(block.data(), n, crc);
+  for (size_t n; (n = source.read(block)) > 0;) crc = crc32(block.data(), n, crc);
   return crc == kPublished[which] ? "published" : "differs";
 }
 

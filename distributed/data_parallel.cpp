@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "autograd/tape.h"
+#include "core/crc32.h"
 #include "nn/batch_norm.h"
-#include "nn/crc32.h"
 #include "ops/ops.h"
 
 namespace sinter::distributed {
@@ -126,7 +126,7 @@ void DataParallel::check_equal() {
   std::string sums;  // 4 bytes for each parameter
   for (const auto& [_, param] : params_) {
     const Tensor here = param.to(kCpu);
-    const uint32_t crc = nn::crc32(here.raw(), static_cast<size_t>(bytes_of(here)));
+    const uint32_t crc = crc32(here.raw(), static_cast<size_t>(bytes_of(here)));
     sums.append(reinterpret_cast<const char*>(&crc), sizeof crc);
   }
   const std::vector<std::string> all = ranks_->gather(sums);

@@ -1,4 +1,4 @@
-// 04_train_by_hand: what the Trainer of 04_train_digits does, written out: the steps of an epoch,
+// 04_train_by_hand: what the Trainer of 05_train_digits does, written out: the steps of an epoch,
 // the loss that is summed on the device, the test.
 //
 // The data are the built-in synthetic digits, so no file is needed. 784 pixels go in, 64 hidden
@@ -55,7 +55,7 @@ int main() {
   std::cout << "\nmodel: " << model.str() << model.num_parameters() << " parameters\n\n";
 
   // ---- 3. The loop. An epoch is one pass over the data in a new order; a step learns from one
-  // batch of 64 images. Here it runs op by op; 06_fuse shows how the trainer's is captured.
+  // batch of 64 images. Here it runs op by op; 07_fuse shows how the trainer's is captured.
   Batches batches(data.train, {.size = 64, .seed = 1});
   std::cout << std::fixed << "before     test accuracy "
             << (accuracy(model, test) < 0.2 ? "that of guessing" : "surprising") << "\n";

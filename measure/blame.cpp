@@ -8,9 +8,9 @@
 #include "capture/text.h"
 #include "core/device/memory.h"
 #include "core/numbers.h"
+#include "core/text_grid.h"
 #include "measure/step_walk.h"
 #include "ops/ops.h"
-#include "profiler/grid.h"
 
 namespace sinter::measure {
 namespace {
@@ -170,7 +170,7 @@ std::string Blame::table(size_t width) const {
   std::string out;
   for (size_t i = 0; i < ops.size();) {
     const std::string mode = mode_of(ops[i]);
-    profiler::Grid grid({"<" + mode, "Error", "Bound", "Of bound", "<Module"});
+    TextGrid grid({"<" + mode, "Error", "Bound", "Of bound", "<Module"});
     for (; i < ops.size() && mode_of(ops[i]) == mode; ++i) {
       const CheckedOp& op = ops[i];
       grid.add({op.op, fmt::format("{:.1e}", op.worst.error), fmt::format("{:.1e}", op.worst.bound),

@@ -11,11 +11,11 @@
 #include "core/json.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
+#include "measure/exports.h"
 #include "measure/step_walk.h"
 #include "measure/timer.h"
 #include "ops/fused/fused.h"
 #include "ops/optim/update.h"
-#include "profiler/exports.h"
 #include "profiler/stats.h"
 
 namespace sinter::measure {
@@ -412,7 +412,7 @@ Inspection::Inspection(
 }
 
 std::string Inspection::page() const {
-  return profiler::html_report({.title = title_, .command = command_, .opened = json_});
+  return html_report({.title = title_, .command = command_, .opened = json_});
 }
 
 }  // namespace sinter::measure

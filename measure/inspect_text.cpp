@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/numbers.h"
+#include "core/text_grid.h"
 #include "measure/inspect.h"
-#include "profiler/grid.h"
 
 namespace sinter::measure {
 namespace {
@@ -128,7 +128,7 @@ std::string Inspection::text() const {
         text_of(miss["why"]), "\n");
     if (miss["remedy"] != "") out += str("         to fuse: ", text_of(miss["remedy"]), "\n");
   }
-  profiler::Grid updates({"<updated", "<shape", "length", "moved", "most"});
+  TextGrid updates({"<updated", "<shape", "length", "moved", "most"});
   for (const InspectJson& p : all["parameters"])
     updates.add({p["name"], p["shape"], number_text(p["norm"]), number_text(p["moved"]),
         number_text(p["most"])});

@@ -6,8 +6,8 @@
 
 #include "autograd/autograd.h"
 #include "core/context.h"
+#include "core/text_grid.h"
 #include "ops/op.h"
-#include "profiler/grid.h"
 #include "profiler/phase.h"
 
 namespace sinter::nn {
@@ -262,7 +262,7 @@ std::string Module::summary(const Shape& input_shape, std::optional<DType> input
     const Tensor like = params.empty() ? Tensor::meta({}) : params[0];
     (*this)(Tensor::meta(input_shape, input.value_or(like.dtype()), like.device()));
   }
-  profiler::Grid grid({"<module", "<output", "parameters", "FLOPs"});
+  TextGrid grid({"<module", "<output", "parameters", "FLOPs"});
   int64_t total_flops = 0;
   for (Module* module : all) {
     const auto ran = recorder.rows.find(module->full_path_);

@@ -13,9 +13,9 @@
 
 #include "autograd/autograd.h"
 #include "core/classic.h"
+#include "core/crc32.h"
 #include "core/file_start.h"
 #include "core/json.h"
-#include "nn/crc32.h"
 #include "ops/ops.h"
 
 namespace sinter::nn {

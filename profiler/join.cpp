@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/numbers.h"
-#include "profiler/grid.h"
+#include "core/text_grid.h"
 
 namespace sinter::profiler {
 namespace {
@@ -258,7 +258,7 @@ std::string ComparisonTable::text(size_t width) const {
   const Unit time = unit_of_us(total.eager_us.empty() ? 0 : total.eager_time()),
              size = unit_of_bytes(double(total.eager_bytes));
   const std::string moved = str(size.name, " moved");
-  Grid grid({"<" + names, launches, time.name + times.substr(2), moved, "<" + ratio});
+  TextGrid grid({"<" + names, launches, time.name + times.substr(2), moved, "<" + ratio});
   const auto add_line = [&](const ComparedRow& row, const std::string& name,
                             const std::string& factor) {
     const auto count = [](int64_t n) { return n < 0 ? "-" : str(n); };

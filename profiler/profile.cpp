@@ -193,4 +193,10 @@ std::string Report::table(const TableOptions& options) const {
   return profiler::table(profile(options.group_by_input_shape, options.group_by_module), options);
 }
 
+Profile profile_of(const Report& report, const RunFacts& run) {
+  Profile profile = report.profile();
+  static_cast<RunFacts&>(profile) = run;
+  return profile;
+}
+
 }  // namespace sinter::profiler

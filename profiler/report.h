@@ -132,4 +132,7 @@ struct Report : Measurement {
 // is with them (memory.cpp).
 std::vector<std::vector<MemoryUse>> memory_of_records(const Report& report);
 
+// The profile of a report whose run is told.
+Profile profile_of(const Report& report, const RunFacts& run);
+
 }  // namespace sinter::profiler

@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "core/numbers.h"
-#include "profiler/grid.h"
+#include "core/text_grid.h"
 #include "profiler/thresholds.h"
 
 namespace sinter::profiler {
@@ -107,12 +107,12 @@ class Table {
     }
   }
 
-  Grid grid() const {
+  TextGrid grid() const {
     std::vector<Row> folded, apart;
     const std::vector<Row> shown = shown_rows(folded, apart);
     std::vector<std::string> titles;
     for (const Cell& cell : cells_of({}, false)) titles.emplace_back(cell.title);
-    Grid grid(titles);
+    TextGrid grid(titles);
     const auto add = [&](const Row& row, bool is_fold) {
       std::vector<std::string> line;
       for (Cell& cell : cells_of(row, is_fold)) line.push_back(std::move(cell.text));
@@ -313,7 +313,7 @@ class Table {
     std::ranges::stable_sort(rows, std::greater(), &Row::typical_total_ns);
     const auto total_ns = [this](const Row& row) { return host_total_ns(row, cpu_); };
     std::ranges::stable_sort(rows, std::greater(), total_ns);
-    Grid grid({"CPU total", "Self CPU", "CUDA total", "Calls", "Launch", "<Kind", "<Scope"});
+    TextGrid grid({"CPU total", "Self CPU", "CUDA total", "Calls", "Launch", "<Kind", "<Scope"});
     for (const Row& row : rows) {
       const bool on_host = row.total_ns > 0, on_device = row.device_total_ns > 0 && timed_;
       grid.add({or_dash(on_host, us(total_ns(row) / steps_)),

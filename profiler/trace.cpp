@@ -7,6 +7,9 @@
 #include <map>
 #include <span>
 
+#include <zlib.h>
+
+#include "core/atomic_file.h"
 #include "core/json.h"
 
 namespace sinter::profiler {
@@ -263,6 +266,28 @@ class TraceWriter {
 constexpr int64_t kIdsOfRank = 1'000'000'000;  // no two ranks share one
 constexpr std::string_view kEventsBegin = ",\"traceEvents\":[\n", kEventsEnd = "\n]}\n";
 
+std::string packed(const std::string& text) {
+  z_stream stream{};
+  // + 16: with a gzip header, which has no time in it.
+  int code =
+      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  // In pieces: zlib counts a call's bytes in 32 bits, and a trace may have more.
+  constexpr size_t kPiece = size_t{1} << 20;
+  while (code == Z_OK) {
+    const size_t rest = text.size() - stream.total_in;
+    stream.avail_in = uInt(std::min(rest, kPiece));
+    stream.avail_out = uInt(std::min(out.size() - stream.total_out, 2 * kPiece));
+    code = deflate(&stream, rest > kPiece ? Z_NO_FLUSH : Z_FINISH);
+  }
+  deflateEnd(&stream);
+  SINTER_ASSERT(code == Z_STREAM_END, "zlib gave ", code);
+  out.resize(stream.total_out);
+  return out;
+}
+
 }  // namespace
 
 std::string chrome_trace(std::span<const Report> reports, const TraceOptions& options) {
@@ -302,6 +327,10 @@ std::string joined_traces(const std::vector<std::string>& traces) {
     all += text.substr(begin, text.size() - kEventsEnd.size() - begin);
   }
   return all.append(kEventsEnd);
+}
+
+void write_trace(const std::string& base, const std::string& text) {
+  write_file(base + kTraceEnding, packed(text));
 }
 
 }  // namespace sinter::profiler

@@ -27,6 +27,10 @@ std::string chrome_trace(std::span<const Report> reports, const TraceOptions& op
 // One trace of those of all ranks, which have steps: a process lane each.
 std::string joined_traces(const std::vector<std::string>& traces);
 
+// The text of a trace as BASE.trace.json.gz.
+inline constexpr const char* kTraceEnding = ".trace.json.gz";
+void write_trace(const std::string& base, const std::string& text);
+
 // "step;module;op;kernel ns": self time of each path of scopes, summed over the active steps: on
 // the device where the report has device times, else on the host.
 std::string folded_stacks(const Report& report);

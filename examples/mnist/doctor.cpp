@@ -7,6 +7,7 @@
 #include "core/device/cuda_api.h"
 #include "core/json.h"
 #include "core/parallel.h"
+#include "core/text_grid.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
 #include "examples/mnist/model.h"
@@ -14,7 +15,6 @@
 #include "measure/calibrate.h"
 #include "nn/safetensors.h"
 #include "nn/state_dict.h"
-#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -153,7 +153,7 @@ int look_at_file(const std::string& path, Output& out) {
   Json object = {{"file", path}};
   nn::NamedTensors weights;
   int64_t bytes = 0;
-  profiler::Grid grid({"<tensor", "<type"});
+  TextGrid grid({"<tensor", "<type"});
   for (const auto& [name, tensor] : file.tensors) {
     const int64_t size = tensor.numel() * int64_t(size_of(tensor.dtype()));
     bytes += size;

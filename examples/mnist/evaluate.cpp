@@ -10,10 +10,10 @@
 #include "cli/process.h"
 #include "core/atomic_file.h"
 #include "core/json.h"
+#include "core/text_grid.h"
 #include "examples/mnist/model.h"
+#include "measure/exports.h"
 #include "ops/ops.h"
-#include "profiler/exports.h"
-#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -169,7 +169,7 @@ struct EvalFlags {
 };
 
 void print_tables(const Evaluation& e, const EvalFlags& eval, Output& out) {
-  profiler::Grid classes({"<class", "precision", "recall", "F1", "images"});
+  TextGrid classes({"<class", "precision", "recall", "F1", "images"});
   for (const ClassRow& row : e.class_rows()) {
     const auto percent = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
     classes.add({str(row.label), percent(row.precision), percent(row.recall),
@@ -179,7 +179,7 @@ void print_tables(const Evaluation& e, const EvalFlags& eval, Output& out) {
   if (eval.confusion) {
     std::vector<std::string> titles{"<label"};
     for (int64_t read = 0; read < e.classes; ++read) titles.push_back(str("as ", read));
-    profiler::Grid counts(std::move(titles));
+    TextGrid counts(std::move(titles));
     for (int64_t label = 0; label < e.classes; ++label) {
       std::vector<std::string> row{str(label)};
       for (int64_t read = 0; read < e.classes; ++read)
@@ -189,7 +189,7 @@ void print_tables(const Evaluation& e, const EvalFlags& eval, Output& out) {
     out.result_text("\n" + counts.text());
   }
   if (eval.worst == 0) return;
-  profiler::Grid worst({"<worst", "label", "read as", "loss"});
+  TextGrid worst({"<worst", "label", "read as", "loss"});
   for (const auto& item : e.worst)
     worst.add({str("item ", item.index), str(item.label), str(item.read_as),
         std::isnan(item.loss) ? "nan" : fmt::format("{:.2f}", item.loss)});
@@ -209,7 +209,7 @@ std::string worst_page(const Evaluation& e, const Split& split, const std::strin
       pixels += fmt::format("{:02x}", byte);
     item["pixels"] = std::move(pixels);
   }
-  return profiler::html_report(
+  return measure::html_report(
       {.title = "mnist eval", .command = command, .worst = json_text(worst)});
 }
 

@@ -13,6 +13,7 @@
 #include "cli/process.h"
 #include "core/json.h"
 #include "core/parallel.h"
+#include "core/text_grid.h"
 #include "data/npy.h"
 #include "data/png.h"
 #include "examples/mnist/evaluate.h"
@@ -20,7 +21,6 @@
 #include "measure/comparison.h"
 #include "measure/timer.h"
 #include "ops/ops.h"
-#include "profiler/grid.h"
 
 namespace sinter::mnist {
 namespace {
@@ -238,7 +238,7 @@ class Predictor {
     SINTER_CHECK(device_.type != Device::Type::simt, usage,
         "usage: predict --bench needs a device whose times mean something: the device is simt",
         "--device cpu");
-    profiler::Grid grid({"batch", "<mode", "threads", "p50", "p90", "p99", "images/s"});
+    TextGrid grid({"batch", "<mode", "threads", "p50", "p90", "p99", "images/s"});
     const auto us = [](double time) { return profiler::time_text(time) + "us"; };
     Json rows = Json::array();
     for (const int64_t batch : flags_.batch) {

@@ -13,7 +13,7 @@
 #include "core/parallel.h"
 #include "examples/mnist/run.h"
 #include "measure/comparison.h"
-#include "profiler/exports.h"
+#include "measure/exports.h"
 #include "profiler/trace.h"
 
 namespace sinter::mnist {
@@ -73,7 +73,7 @@ void StepProfile::prepare() {
           window.wait + window.warmup + 1, " at least"),
       str("--profile-steps 0:0:", left, " records them all"));
   if (!run_.resumed) return;
-  const profiler::Exports files{run_.resumed->folder + "/profile", formats, false,
+  const measure::Exports files{run_.resumed->folder + "/profile", formats, false,
       "usage: --profile", "move it away, or leave out --profile"};
   if (run_.all_flags["profile"].source > Source::checkpoint) return files.check(false);
   const auto is_there = [](const std::string& file) {
@@ -134,7 +134,7 @@ void StepProfile::report() {
     report_->name_nodes(measure::describe_nodes(*captured));
   }
   if (!run_.ranks.first()) return report_ranks();
-  const profiler::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
+  const measure::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
   files.write({&*report_, 1},
       {run_.flags.workload(), run_.flags.common->command, build_name(),

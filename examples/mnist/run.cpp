@@ -9,9 +9,10 @@
 
 #include "core/atomic_file.h"
 #include "core/classic.h"
+#include "core/crc32.h"
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda.h"
-#include "nn/crc32.h"
+#include "core/parallel.h"
 
 namespace sinter::mnist {
 namespace {
@@ -22,7 +23,7 @@ std::string build_id() {
   std::vector<char> buffer(1 << 20);
   uint32_t crc = 0;
   while (self.read(buffer.data(), std::streamsize(buffer.size())), self.gcount() > 0)
-    crc = nn::crc32(buffer.data(), size_t(self.gcount()), crc);
+    crc = crc32(buffer.data(), size_t(self.gcount()), crc);
   return fmt::format("{:08x}, {}", crc, gemm_backend_name());
 }
 

@@ -147,7 +147,7 @@ class StepProfile {
 
 // The training loop (train.cpp): a batch, a step, now and then a look at the loss; at the end of an
 // epoch an evaluation and a save. From where the run is to its end, or until a signal comes; then
-// all is saved. examples/04_train_digits.cpp is the same without everything around it.
+// all is saved. examples/05_train_digits.cpp is the same without everything around it.
 void train_steps(Run& run, StepProfile& profile);
 
 // Memory of all of them.

@@ -1,7 +1,7 @@
 // Every pointwise op of Sinter: one struct each. From the lists at the end follow the CPU loop, the
 // backward kernel, the cost, the building block of fused chains, gradcheck, device parity and the
 // row in the documents; of an activation also its layer and its place in fused ops. A struct, its
-// row and its public name in ops/ops.h are all it takes (a program's own: examples/07_new_op.cpp).
+// row and its public name in ops/ops.h are all it takes (a program's own: examples/08_new_op.cpp).
 //
 // A struct is also the op's attribute type: its data members are the attributes. It gives
 //   forward(x..)              the formula, once, for float and double (bf16 computes in float)

@@ -4,7 +4,7 @@
 Without BIN, what stands in the tree: files that are named exist; the walk "One op all the way" in
 docs/TOUR.md is a list of at most 20 files "N. `FILE`: `SYMBOL`, `SYMBOL`. Why.", each SYMBOL in its
 file; a stop of the tour has all its parts; lengths; README's line counts are true within 10 %, its
-measured times stand in docs/results, and its program is the tutorial 04_train_digits.
+measured times stand in docs/results, and its program is the tutorial 05_train_digits.
 
 With BIN, the folder of the programs: every command in README.md, docs/GUIDE.md, docs/TOUR.md and
 docs/POSTS.md runs, those of a document in one empty folder. What stands in a block as "    $ COMMAND"
@@ -126,9 +126,9 @@ def check_readme(readme):
             faults.append(f"README.md: no line of docs/results/README.md has the times {times}")
     if len(timed) < 5:
         faults.append("README.md: no tables of times")
-    tutorial = (root / "examples/04_train_digits.cpp").read_text()
+    tutorial = (root / "examples/05_train_digits.cpp").read_text()
     if tutorial[tutorial.index("using namespace"):] not in readme:
-        faults.append("README.md: its program is not that of examples/04_train_digits.cpp")
+        faults.append("README.md: its program is not that of examples/05_train_digits.cpp")
     rows = re.findall(r"^\| `([\w/]+)/` \| ([\d,]+) \|", readme, re.M)
     names = [name for name, _ in rows]
     for name, said in rows:

@@ -5,7 +5,7 @@
 
 #include "core/allocator.h"
 #include "core/error.h"
-#include "profiler/grid.h"
+#include "core/text_grid.h"
 #include "tests/profiler/scopes.h"
 #include "tests/test_util.h"
 
@@ -216,7 +216,7 @@ TEST(Table, MemoryIsOfTheRowThatTookIt) {
 }
 
 TEST(Table, ACellThatIsTooWideGoesOnInTheNextLine) {
-  Grid grid({"<fused <- eager", "us"});
+  TextGrid grid({"<fused <- eager", "us"});
   grid.add({"act x2 <- linear x2, relu x2", "3.5"});
   grid.add({"a_name_without_any_space", "1"});
   grid.fit(24);

@@ -8,10 +8,10 @@
 #include "core/json.h"
 #include "data/idx.h"
 #include "data/npy.h"
+#include "measure/exports.h"
 #include "measure/inspect.h"
 #include "nn/checkpoint.h"
 #include "nn/mlp.h"
-#include "profiler/exports.h"
 #include "profiler/session.h"
 #include "profiler/trace.h"
 #include "tests/host_locale.h"
@@ -96,7 +96,7 @@ Texts views(const profiler::Report& report) {
           report.table({.row_limit = -1, .group_by_input_shape = true, .columns = "memory"})},
       {"JSON", json}, {"JSON, read", profiler::to_json(profiler::read_profile(json, "a file"))},
       {"trace", profiler::chrome_trace({&report, 1})}, {"stacks", profiler::folded_stacks(report)},
-      {"page", profiler::html_report({.title = "a page", .reports = {&report, 1}, .run = run})}};
+      {"page", measure::html_report({.title = "a page", .reports = {&report, 1}, .run = run})}};
 }
 
 TEST(Locale, AProfileLooksTheSame) {

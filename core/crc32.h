@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sinter::nn {
+namespace sinter {
 
 // Goes on from `crc`, the result for what came before.
 uint32_t crc32(const void* bytes, size_t n, uint32_t crc = 0);
 
-}  // namespace sinter::nn
+}  // namespace sinter

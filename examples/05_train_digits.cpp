@@ -1,4 +1,4 @@
-// 04_train_digits [EPOCHS]: a network learns to read digits. Its steps run fused, 20 of them are
+// 05_train_digits [EPOCHS]: a network learns to read digits. Its steps run fused, 20 of them are
 // profiled, and all is saved after each epoch. Started again, it goes on from that file, and comes
 // to the same weights, bit for bit. 04_train_by_hand shows what a Trainer does, without one.
 #include <cstdio>

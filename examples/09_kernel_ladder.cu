@@ -1,4 +1,4 @@
-// The kernels of tutorial 08: c = a b five times, each step a little further from the formula and a
+// The kernels of tutorial 09: c = a b five times, each step a little further from the formula and a
 // lot closer to the machine. a [m, k], b [k, n], c [m, n], row by row; m and n multiples of 128, k
 // of 16.
 #include "core/device/launch.h"

@@ -1,9 +1,9 @@
 // CRC-32 against its published check value, in one piece and in two.
-#include "nn/crc32.h"
+#include "core/crc32.h"
 
 #include <gtest/gtest.h>
 
-namespace sinter::nn {
+namespace sinter {
 
 TEST(Crc32, CheckValue) {
   EXPECT_EQ(crc32("123456789", 9), 0xCBF43926u);
@@ -11,4 +11,4 @@ TEST(Crc32, CheckValue) {
   EXPECT_EQ(crc32(nullptr, 0, 7), 7u);
 }
 
-}  // namespace sinter::nn
+}  // namespace sinter

@@ -1,4 +1,4 @@
-// 07_new_op: an op of your own, from one struct.
+// 08_new_op: an op of your own, from one struct.
 //
 // A pointwise op is a formula for one number, its derivative, and a few facts. From that the
 // framework makes the kernel for tensors of any shape and type, the backward op, the shape rule,

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace sinter::profiler {
+namespace sinter {
 
 // Lines of at most `width` characters, broken at spaces; what follows a break is indented. 0: as
 // they are. For prose: a word longer than that stays whole.
@@ -30,10 +30,10 @@ inline std::string wrapped(const std::string& text, size_t width, size_t indent 
   return out;
 }
 
-class Grid {
+class TextGrid {
  public:
   // A title that begins with '<' makes a column of text.
-  explicit Grid(std::vector<std::string> titles) {
+  explicit TextGrid(std::vector<std::string> titles) {
     for (std::string& title : titles) {
       left_.push_back(title.starts_with('<'));
       if (left_.back()) title.erase(0, 1);
@@ -111,4 +111,4 @@ class Grid {
   std::vector<std::vector<std::string>> lines_;
 };
 
-}  // namespace sinter::profiler
+}  // namespace sinter

@@ -1,5 +1,3 @@
-#include "profiler/exports.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -7,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "profiler/kernel_name.h"
+#include "profiler/join.h"
 #include "profiler/trace.h"
 #include "tests/profiler/reports.h"
 #include "tests/test_util.h"
@@ -92,8 +90,6 @@ TEST(Json, TheAdviceIsThatOfTheTable) {
   const std::string advice = Json::parse(to_json(profile_of(report, kRun)))["verdict"]["advice"];
   test::expect_facts(advice, {"linear_act x2 (linear + relu): -2 launches"});
   test::expect_facts(report.table(), {" Do: " + advice + ".\n"});
-  test::expect_facts(html_report({.title = "t", .reports = {&report, 1}, .run = kRun}),
-      {"\"advice\":\"" + advice + "\""});
 }
 
 TEST(Json, DamageIsNamed) {
@@ -253,72 +249,6 @@ TEST(Stacks, AddUpToTheSteps) {
   EXPECT_EQ(sum, device_report().timeline().busy_ns);  // nothing overlaps here
 }
 
-struct Files : testing::Test {
-  test::TempDir dir;
-  std::string folder = dir.path();
-  // What the page says, drawn in a DOM of our own: a browser is seldom there.
-  std::string drawn(const std::string& page) const {
-    const std::string file = dir.write("page.html", page), said = dir.file("said");
-    const std::string script = SINTER_SOURCE_DIR "/tests/profiler/read_page.js";
-    std::system(str("node ", script, " ", file, " >", said, " 2>&1").c_str());
-    return text_of(said);
-  }
-};
-
-std::string refusal(const std::function<void()>& f) {
-  return test::message_of(f, Error::Kind::usage);
-}
-
-TEST_F(Files, AreWrittenAsNamedAndNotOverOthers) {
-  const Exports one{folder + "/p", parse_formats("table,json,trace,stacks,html", "x")};
-  const Exports two{folder + "/q", {"json", "html"}, true};
-  one.check(false);
-  const Report report = cpu_report();
-  one.write({&report, 1}, kRun, "a table");
-  EXPECT_EQ(text_of(folder + "/p.txt"), "a table");
-  const std::vector<Report> both = {report, device_report()};
-  two.write(both, kRun, "");
-  for (const Exports* files : {&one, &two}) {
-    for (const std::string& file : files->files())
-      EXPECT_TRUE(std::filesystem::is_regular_file(file)) << file;
-    test::expect_facts(refusal([&] { files->check(false); }), {"a file is there"});
-    EXPECT_EQ(refusal([&] { files->check(true); }), "");
-  }
-  EXPECT_EQ(two.files(), (std::vector<std::string>{folder + "/q.html", folder + "/q_eager.json",
-                             folder + "/q_fused.json"}));
-  EXPECT_EQ(
-      std::distance(std::filesystem::directory_iterator(folder), {}), 8);  // 5 and 3, no temporary
-  test::expect_facts(refusal([&] {
-    Exports{folder + "/none/p", {"json"}}.check(true);
-  }),
-      {"no such folder"});
-  std::filesystem::create_directory(folder + "/d.json");
-  test::expect_facts(refusal([&] {
-    Exports{folder + "/d", {"json"}}.check(true);
-  }),
-      {"a folder is there"});
-}
-
-TEST(Formats, AreAListOfKnownWords) {
-  EXPECT_EQ(parse_formats("json,table", "x"), (std::vector<std::string>{"json", "table"}));
-  EXPECT_EQ(refusal([] { parse_formats("jsn", "usage: --profile"); }),
-      "usage: --profile: unknown format: jsn; nearest is json; allowed table, json, "
-      "trace, stacks, html");
-  test::expect_facts(refusal([] { parse_formats("json,,html", "x"); }), {"empty item"});
-  test::expect_facts(refusal([] { parse_formats("json,json", "x"); }), {"json twice"});
-}
-
-// Every view.
-TEST_F(Files, ThePageDrawsAllItHolds) {
-  if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";
-  const Report reports[] = {cpu_report(), device_report()};
-  const Comparison comparison{
-      .rows = {{.fused = "linear_act", .fused_launches = 1, .eager_us = {2}, .fused_us = {1}}}};
-  EXPECT_EQ(drawn(html_report(
-                {.title = "t", .reports = reports, .run = kRun, .comparison = &comparison})),
-      "ok: rows 7, dots and rows left out 7, slices 14, rows compared 1\n");
-}
-
 // A step's calls lie inside each other, and on a card its kernels have a lane of their own.
 TEST(TypicalStep, IsOneStepCallByCall) {
   for (const Report& report : {cpu_report(), device_report()}) {
@@ -342,56 +272,16 @@ TEST(TypicalStep, IsOneStepCallByCall) {
   }
 }
 
-// So many values are no argument list for JavaScript.
-TEST_F(Files, ThePageOfALongRunIsDrawn) {
-  if (std::system("command -v node >/dev/null 2>&1") != 0) GTEST_SKIP() << "no node";
-  Report report = cpu_report();
-  const auto step = report.steps.back();
-  const int steps = test::kSanitized ? 200 : 150'000;  // the page's script is in question
-  for (int n = 0; n < steps; ++n) report.steps.push_back(step);
-  const std::string said = drawn(html_report({.title = "t", .reports = {&report, 1}, .run = kRun}));
-  EXPECT_TRUE(said.starts_with("ok: ")) << said;
-}
-
 // A trace is packed in pieces of 1 MiB.
-TEST_F(Files, ATraceOfManyPiecesUnpacks) {
+TEST(TraceFile, ATraceOfManyPiecesUnpacks) {
+  const test::TempDir dir;
+  const std::string folder = dir.path();
   std::string text;
   for (int n = 0; text.size() < 5'000'000; ++n) text += std::to_string(n * 2654435761u) + "\n";
   write_trace(folder + "/t", text);
   const std::string command = "gzip -dc " + folder + "/t.trace.json.gz >" + folder + "/t.json";
   ASSERT_EQ(std::system(command.c_str()), 0);
   EXPECT_TRUE(text_of(folder + "/t.json") == text);
-}
-
-TEST(Html, HoldsItsDataAndAsksForNothing) {
-  const Report report = cpu_report();
-  const std::string page =
-      html_report({.title = "t", .command = "c", .reports = {&report, 1}, .run = kRun});
-  test::expect_facts(page, {"default-src 'none'"});
-  EXPECT_EQ(page.find("http://www.w3.org/2000/svg"), page.find("http:"));  // a name, not an address
-  EXPECT_EQ(page.find("https:"), std::string::npos);
-  const std::string data = test::data_of(page);
-  EXPECT_EQ(data.find("<!--"), std::string::npos);
-  const Json json = Json::parse(data);
-  EXPECT_EQ(json["profiles"][0]["rows"].size(), 4u);
-  test::expect_facts(json["folded"][0].get<std::string>(), {"step;Linear;linear"});
-}
-
-// By the program: the page only shows what it is given.
-TEST(Html, ReadsKernelsNamesAloud) {
-  Report report = device_report();
-  const std::string name = "ampere_sgemm_128x64_tn";
-  for (LaunchRecord& launch : report.traces[0].launches) {
-    if (launch.kernel == "gemm_128x64") launch.kernel = intern(name);
-  }
-  const std::string page = html_report({.title = "t", .reports = {&report, 1}, .run = kRun});
-  const Json data = Json::parse(test::data_of(page));
-  EXPECT_EQ(data["names"], (Json{{name, read_kernel_name(name)->text()},
-                               {"Memcpy HtoD", read_kernel_name("Memcpy HtoD")->text()}}));
-  int slices = 0;
-  for (const Json& slice : data["timelines"][0]["slices"]) slices += slice["kernel"] == name;
-  EXPECT_EQ(slices, 2) << "linear and matmul";
-  EXPECT_EQ(data["profiles"][0]["rows"][0]["kernels"][0]["name"], name);
 }
 
 }  // namespace

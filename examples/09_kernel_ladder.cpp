@@ -1,12 +1,12 @@
-// 08_kernel_ladder: one matrix product as five CUDA kernels, and what makes each faster than the
+// 09_kernel_ladder: one matrix product as five CUDA kernels, and what makes each faster than the
 // one before. No GPU needed.
 //
 // The emulator runs a kernel's threads one by one and can count what they ask of the hardware. A
 // GPU fetches memory in sectors of 32 bytes, for the 32 threads of a warp at a time: fewer sectors
 // per request, and more arithmetic per byte, are what speed is made of. The kernels are in
-// 08_kernel_ladder.cu; read it next to this output.
+// 09_kernel_ladder.cu; read it next to this output.
 #define SINTER_COUNT_ACCESSES
-#include "examples/08_kernel_ladder.cu"
+#include "examples/09_kernel_ladder.cu"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// 05_profile: what does a training step consist of, and what does each part cost?
+// 06_profile: what does a training step consist of, and what does each part cost?
 //
 // Every op passes one place, and there a profiler scope stands around it. A Session lets some steps
 // go by (wait), runs some warm, and then records. `mnist train --profile` prints the table with
@@ -51,7 +51,7 @@ int main() {
   // ---- 4. How to read it. The products (linear, matmul) do nearly all arithmetic: many FLOPs per
   // byte, so they are limited by how fast the processor multiplies. Everything else does about one
   // FLOP per byte or less: it is limited by memory, and each op writes a result that the next one
-  // reads back. Those are the bytes and launches that fusing takes away (06_fuse).
+  // reads back. Those are the bytes and launches that fusing takes away (07_fuse).
   std::string by_arithmetic;
   for (const profiler::Row& row : report.rows().rows) {
     if (row.kind == profiler::ScopeKind::op && row.cost.flops > 4 * row.cost.bytes())

@@ -11,15 +11,15 @@
 #include "profiler/join.h"
 #include "profiler/report.h"
 
-namespace sinter::profiler {
+namespace sinter::measure {
 
 // "table,json,html" -> its words. Error (usage, beginning with `what`): unknown, empty or repeated;
 // the nearest is named.
 std::vector<std::string> parse_formats(const std::string& text, const std::string& what);
 
-struct Comparison {
+struct PageComparison {
   std::string headline{};  // "1402 -> 1157 us = 1.21x [1.19,1.23]"
-  std::vector<ComparedRow> rows{};
+  std::vector<profiler::ComparedRow> rows{};
   std::string summary{};  // lines: where the time went, what was counted
   SINTER_FIELD_LIST(headline, summary, rows)
 };
@@ -35,8 +35,9 @@ struct Exports {
   std::vector<std::string> files() const;
   void check(bool force) const;  // check_writable() of each, before the run
   // Writes files(). `table` is the text of .txt; `opened` as of HtmlParts.
-  void write(std::span<const Report> reports, const RunFacts& run, const std::string& table,
-      const Comparison* comparison = nullptr, const std::string& opened = "") const;
+  void write(std::span<const profiler::Report> reports, const profiler::RunFacts& run,
+      const std::string& table, const PageComparison* comparison = nullptr,
+      const std::string& opened = "") const;
 };
 
 // Throws usage, beginning with `what`, where `file` cannot be written: its folder is not there, a
@@ -45,21 +46,15 @@ struct Exports {
 void check_writable(
     const std::string& file, const std::string& what, bool force, const std::string& hint);
 
-// The text of a trace as BASE.trace.json.gz.
-void write_trace(const std::string& base, const std::string& text);
-
-// The profile of a report whose run is told.
-Profile profile_of(const Report& report, const RunFacts& run);
-
-// The page, one HTML file (profiler/page); each part may be missing, and is not shown then.
+// The page, one HTML file (measure/page); each part may be missing, and is not shown then.
 struct HtmlParts {
   std::string title{}, command{};
-  std::span<const Report> reports{};
-  RunFacts run{};
-  const Comparison* comparison = nullptr;
-  // JSON: a step, of measure::Inspection, and the digits that a model reads worst, of mnist eval.
+  std::span<const profiler::Report> reports{};
+  profiler::RunFacts run{};
+  const PageComparison* comparison = nullptr;
+  // JSON: a step, of Inspection, and the digits that a model reads worst, of a program.
   std::string opened{}, worst{};
 };
 std::string html_report(const HtmlParts& parts);
 
-}  // namespace sinter::profiler
+}  // namespace sinter::measure

@@ -1,14 +1,11 @@
-#include "profiler/exports.h"
+#include "measure/exports.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <filesystem>
-
-#include <zlib.h>
 
 #include "core/atomic_file.h"
 #include "core/classic.h"
@@ -17,39 +14,18 @@
 #include "profiler/trace.h"
 
 namespace sinter {
-// The files of profiler/page. The page draws; here is only what it draws from.
+// The files of measure/page. The page draws; here is only what it draws from.
 extern const char report_page[];
 }  // namespace sinter
 
-namespace sinter::profiler {
+namespace sinter::measure {
 
 namespace {
 
+using profiler::kTraceEnding, profiler::Profile, profiler::Report;
+
 namespace fs = std::filesystem;
 constexpr std::string_view kFormats[] = {"table", "json", "trace", "stacks", "html"};
-
-constexpr const char* kTraceEnding = ".trace.json.gz";
-std::string packed(const std::string& text) {
-  z_stream stream{};
-  // + 16: with a gzip header, which has no time in it.
-  int code =
-      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string out(deflateBound(&stream, text.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  // In pieces: zlib counts a call's bytes in 32 bits, and a trace may have more.
-  constexpr size_t kPiece = size_t{1} << 20;
-  while (code == Z_OK) {
-    const size_t rest = text.size() - stream.total_in;
-    stream.avail_in = uInt(std::min(rest, kPiece));
-    stream.avail_out = uInt(std::min(out.size() - stream.total_out, 2 * kPiece));
-    code = deflate(&stream, rest > kPiece ? Z_NO_FLUSH : Z_FINISH);
-  }
-  deflateEnd(&stream);
-  SINTER_ASSERT(code == Z_STREAM_END, "zlib gave ", code);
-  out.resize(stream.total_out);
-  return out;
-}
 
 Json parsed(const std::string& json) { return json.empty() ? Json() : Json::parse(json); }
 
@@ -70,48 +46,12 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
   for (const std::string_view word : parts_of(text, ",")) {
     SINTER_CHECK(!word.empty(), usage,
         str(what, " has an empty item: ", escaped(text), "; item ", out.size() + 1));
-    check_known(what + ": unknown format", word, kFormats);
+    profiler::check_known(what + ": unknown format", word, kFormats);
     SINTER_CHECK(std::find(out.begin(), out.end(), word) == out.end(), usage,
         str(what, " names ", word, " twice: ", escaped(text)));
     out.emplace_back(word);
   }
   return out;
-}
-
-std::string to_json(const Profile& profile) { return json_text(profile, 1) + "\n"; }
-
-Profile read_profile(const std::string& text, const std::string& file) {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(Error::Kind::data,
-        str("profile: not a profile: ", escaped(file), "; ", escaped(why)),
-        "a profile is the .json file that a profiled run wrote");
-  };
-  double sum = 0;  // of all numbers: where it fits an int64_t, so does the sum of some
-  const auto add = [&sum](int, Json::parse_event_t what, const Json& value) {
-    if (what == Json::parse_event_t::value && value.is_number())
-      sum += std::abs(value.get<double>());
-    return true;
-  };
-  const Json json = Json::parse(text, add, false), schema = Json(Profile{})["schema"];
-  if (!json.is_object() || !json.contains("schema")) refuse("no JSON object with a schema");
-  if (json["schema"] != schema)
-    refuse(str("its schema is ", json_text(json["schema"]), ", wanted ", json_text(schema)));
-  Profile profile;
-  try {
-    read_json(json, profile, "profile");
-  } catch (const Error& e) {
-    refuse(e.message());
-  }
-  if (profile.steps.empty()) refuse("it has no steps");
-  constexpr double kMost = 9e18;
-  if (!(sum <= kMost)) refuse(str("its numbers add up to ", sum, ", wanted ", kMost, " at most"));
-  for (Row& row : profile.rows) {
-    if (!row.samples.empty() && row.samples.size() != profile.steps.size())
-      refuse(str("row ", row.name, " has ", row.samples.size(), " samples of ",
-          profile.steps.size(), " steps"));
-    row.typical_ns = typical(row.samples);
-  }
-  return profile;
 }
 
 std::string html_report(const HtmlParts& parts) {
@@ -124,22 +64,16 @@ std::string html_report(const HtmlParts& parts) {
     const Profile profile = profile_of(report, parts.run);
     data["profiles"].push_back(profile);
     data["tables"].push_back(
-        table_cells(profile, {.row_limit = -1, .columns = "memory,footprint"}));
-    for (const KernelSum& kernel : profile.kernels) {
-      if (const auto read = read_kernel_name(kernel.name))
+        profiler::table_cells(profile, {.row_limit = -1, .columns = "memory,footprint"}));
+    for (const profiler::KernelSum& kernel : profile.kernels) {
+      if (const auto read = profiler::read_kernel_name(kernel.name))
         data["names"][kernel.name] = read->text();
     }
     if (report.device.type == Device::Type::simt) continue;  // its times mean nothing
-    data["folded"].push_back(folded_stacks(report));
+    data["folded"].push_back(profiler::folded_stacks(report));
     data["timelines"].push_back(report.typical_step());
   }
   return fill_page(report_page, json_text(data));
-}
-
-Profile profile_of(const Report& report, const RunFacts& run) {
-  Profile profile = report.profile();
-  static_cast<RunFacts&>(profile) = run;
-  return profile;
 }
 
 bool Exports::has(std::string_view format) const {
@@ -182,20 +116,16 @@ void Exports::check(bool force) const {
   for (const std::string& file : files()) check_writable(file, what, force, hint);
 }
 
-void write_trace(const std::string& base, const std::string& text) {
-  write_file(base + kTraceEnding, packed(text));
-}
-
-void Exports::write(std::span<const Report> reports, const RunFacts& run, const std::string& table,
-    const Comparison* comparison, const std::string& opened) const {
+void Exports::write(std::span<const Report> reports, const profiler::RunFacts& run,
+    const std::string& table, const PageComparison* comparison, const std::string& opened) const {
   if (has("table")) write_file(base + ".txt", table);
   for (const Report& report : reports) {
     const std::string name = base + (pair ? &report == reports.data() ? "_eager" : "_fused" : "");
     const Profile profile = profile_of(report, run);
-    if (has("json")) write_file(name + ".json", to_json(profile));
-    if (has("stacks")) write_file(name + ".folded", folded_stacks(report));
+    if (has("json")) write_file(name + ".json", profiler::to_json(profile));
+    if (has("stacks")) write_file(name + ".folded", profiler::folded_stacks(report));
   }
-  if (has("trace")) write_trace(base, chrome_trace(reports));
+  if (has("trace")) profiler::write_trace(base, profiler::chrome_trace(reports));
   if (has("html")) {
     write_file(base + ".html",
         html_report({.title = (run.workload.empty() ? "sinter" : run.workload) +
@@ -208,4 +138,4 @@ void Exports::write(std::span<const Report> reports, const RunFacts& run, const 
   }
 }
 
-}  // namespace sinter::profiler
+}  // namespace sinter::measure
