@@ -29,8 +29,6 @@ class Executor {
   // `gradients` on may be results of an earlier run that the graph writes: nobody looks for the
   // change in them.
   void replay(const Tensors& inputs, size_t gradients = SIZE_MAX);
-  // The CUDA graph alone, on whatever lies where it reads: for who times it.
-  void launch_graph() { replay_->run(); }
   // Where the graph reads input i, if it is a CUDA graph: a batch that is already there is not
   // copied.
   const Tensor& input(size_t i) const { return inputs_[i].tensor; }

@@ -21,13 +21,11 @@ std::string name_of(Device::Type type) {
 }
 std::string launches(int n) { return count_of(n, "launch", "es"); }
 
-// The times of a group by itself and of the step with and without it, as far as there are any.
+// The times of the step with and without a group, as far as there are any.
 std::string decided_by(const Group& group) {
-  std::string out;
-  if (group.choice.measured) out = group.kept_unfused() ? group.choice.said() : group.choice.text();
-  const std::string in_step = group.in_step.text();
-  if (!in_step.empty()) out += str(out.empty() ? "" : "; ", "whole step ", in_step);
-  return out.empty() && group.kept_unfused() ? "by the plan" : out;
+  const std::string times = group.choice.text();
+  if (!times.empty()) return "whole step " + times;
+  return group.kept_unfused() ? "by the plan" : "";
 }
 
 class Explainer {
@@ -103,7 +101,6 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
 
   std::string out, fallbacks;
   int number = 0;
-  bool measured = false;
   for (const Group& group : groups) {
     if (group.kept_unfused()) {
       fallbacks += fmt::format("fallback {} <- {}: {}: kept unfused     ({} not saved)\n",
@@ -117,7 +114,6 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     out += explainer.predicted(group, ceiling);
     if (const std::string by = decided_by(group); !by.empty()) out += "   " + by;
     out += '\n';
-    measured = measured || group.choice.measured;
   }
   for (const Miss& miss : captured.fused.misses) {
     const auto& [why, remedy] = miss.obstacle;
@@ -138,13 +134,10 @@ std::string explain(const Captured& captured, const RuleSet& set, std::span<cons
     if (!rule.on(device) && set.has(rule.name()))
       out += str("off      rule ", rule.name(), ": no ", name_of(device), " kernel\n");
   }
-  const Choice& whole = captured.fused.plan;
-  if (whole.measured) out += str("plan     ", whole.said(), "\n");
-  if (measured || !fallbacks.empty()) {
-    out += fmt::format(
-        "choice   measured: a group goes where what runs without it is faster by {:.0f} %{}\n",
-        100 * (margin_on(device) - 1),
-        whole.timed() ? "; then where the whole step is faster without it, beyond doubt" : "");
+  if (const Choice& whole = captured.fused.plan; whole.measured) {
+    out += str("plan     ", whole.said(), "\n",
+        "choice   measured: a group goes where the whole step is faster without it, beyond "
+        "doubt\n");
     const std::string note = kept_choices_note();
     if (!note.empty()) out += str("note     ", note, "\n");
   } else if (!groups.empty()) {

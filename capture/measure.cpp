@@ -1,7 +1,6 @@
 #include "capture/measure.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -70,26 +69,6 @@ class Scratch {
   std::vector<std::shared_ptr<Storage>> storages_;
 };
 
-// Nodes of a graph, ready to run on a Scratch of it.
-class Calls {
- public:
-  Calls(const Graph& graph, const std::vector<const Node*>& nodes) {
-    Scratch scratch(graph);
-    for (const Node* node : nodes) {
-      Tensors in, out;
-      for (const int v : node->in) in.push_back(scratch.tensor(v));
-      for (const int v : node->out) out.push_back(scratch.tensor(v));
-      calls_.push_back({node, std::move(in), std::move(out)});
-    }
-  }
-  void launch() {
-    for (auto& [node, in, out] : calls_) launch_op({*node->op, in, out, node->attrs, node->role});
-  }
-
- private:
-  std::vector<std::tuple<const Node*, Tensors, Tensors>> calls_;
-};
-
 // A whole step as replays run it, on a Scratch of the recorded graph. The batch is given: a step
 // that fetches its own would run off the end of its epoch.
 class SpareStep {
@@ -103,8 +82,7 @@ class SpareStep {
       }
       return true;
     });
-    Tensors inputs;
-    for (const int in : graph.inputs) inputs.push_back(scratch.tensor(in));
+    for (const int in : graph.inputs) inputs_.push_back(scratch.tensor(in));
     // What no other node touches, a data set say, stays where it is.
     const auto spare = [&](int value) {
       if (value < 0) return;
@@ -116,40 +94,14 @@ class SpareStep {
       std::ranges::for_each(node.in, spare);
       std::ranges::for_each(node.out, spare);
     }
-    executor_.emplace(graph, inputs);
+    executor_.emplace(graph, inputs_);
   }
-  void launch() { executor_->launch_graph(); }
+  void run() { executor_->replay(inputs_); }
 
  private:
+  Tensors inputs_;
   std::optional<Executor> executor_;
 };
-
-// Nodes of the graph that stand for the group's ops; empty if one of them stands for others too.
-std::vector<const Node*> nodes_of(const Graph& graph, const std::vector<int>& origin) {
-  std::vector<const Node*> nodes;
-  for (const Node& node : graph.nodes) {
-    if (stands_for(node, origin)) {
-      nodes.push_back(&node);
-    } else if (std::ranges::any_of(
-                   node.origin, [&](int o) { return std::ranges::binary_search(origin, o); })) {
-      return {};
-    }
-  }
-  return nodes;
-}
-
-// "linear + glu x2"
-std::string names_of(const std::vector<const Node*>& nodes) {
-  std::string out;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const auto same = [name = nodes[i]->text()](const Node* n) { return n->text() == name; };
-    const auto at = nodes.begin() + std::ptrdiff_t(i);
-    if (std::any_of(nodes.begin(), at, same)) continue;
-    const auto n = std::count_if(at, nodes.end(), same);
-    out += str(out.empty() ? "" : " + ", nodes[i]->text(), n > 1 ? str(" x", n) : "");
-  }
-  return out;
-}
 
 // As replays of a whole step: is `after` faster than `before`, beyond doubt?
 bool is_faster(std::span<const double> after, std::span<const double> before) {
@@ -161,26 +113,19 @@ bool too_noisy(std::span<const double> a, std::span<const double> b) {
   return !ratio.has_interval || ratio.is_noisy();
 }
 
-// How near the two times of a group are. One without times is mostly a part of another that stands.
-double distance(const Choice& choice) {
-  if (!choice.timed()) return HUGE_VAL;
-  const std::vector<Candidate>& c = choice.candidates;
-  return std::abs(std::log(profiler::four_digits(c[0].us) / profiler::four_digits(c[1].us)));
-}
-
-// Note [Groups, then whole steps]
-//   A group by itself, ten times in a row on one stream, is not the step: there its instructions
-//   and operands are warm, and it has no side branch to run beside. So on CUDA the choice by groups
-//   is only where whole steps begin, captured and timed as replays run them:
+// Note [Whole steps]
+//   A group by itself, again and again, is not the step: there its instructions and operands are
+//   warm, and it has no side branch to run beside. So whole steps are compared, as replays run
+//   them:
 //
-//     1. the plan by groups, all groups, none: the fastest of them, if that is shown. "None" wins
-//        also where the others are not shown to be slower, and are by more than 1 %;
-//     2. the plan with one group flipped, fused or apart, in the order of how near the group's two
-//        times were: a flip that is shown to be faster stays, and the next ones are tried on it.
+//     1. all groups, or none: the faster of them. "None" wins also where the other is not shown to
+//        be slower, and is by more than 1 %;
+//     2. that plan with one group flipped, fused or apart, those first that save the fewest bytes:
+//        a flip that is shown to be faster stays, and the next ones are tried on it.
 //
 //   As many flips are tried as kFlipsUs allows. The ranks of data-parallel training would have to
-//   run such steps together, so there the choice by groups stays; so it does where whole steps
-//   cannot be run, for want of memory say.
+//   run such steps together, so there all groups stay; so they do where whole steps cannot be run,
+//   for want of memory say.
 class Planner {
  public:
   Planner(const Graph& recorded, const RuleSet& set, Device::Type device)
@@ -193,26 +138,22 @@ class Planner {
   }
 
   Rewriter plan() {
-    Refused refused = by_groups();
+    Refused refused;
     Choice whole;
     const bool ranks = std::ranges::any_of(
         recorded_.nodes, [](const Node& node) { return node.role == Role::comm; });
-    if (on_card() && !known_.empty() && !ranks) {
-      whole = by_whole_steps(refused);
+    if (!with(refused).groups.empty() && !ranks) {
+      whole = all_or_none(refused);
       if (whole.timed() && whole.note.empty()) flip_groups(refused, whole.winner().us);
-      for (auto& [id, group] : known_) {
-        group.in_step.made = true;
-        group.in_step.chosen = refused.contains(id);
-      }
     }
     Rewriter r = with(refused);
     r.plan = std::move(whole);
-    for (Group& group : r.groups) {
-      const Group& known = known_.at(id_of(group));
-      group.choice = known.choice;
-      group.in_step = known.in_step;
+    for (Group& group : r.groups) group.choice = known_.at(id_of(group)).choice;
+    for (const auto& id : refused) {
+      Group& group = r.groups.emplace_back(known_.at(id));
+      group.choice.made = true;
+      group.choice.chosen = 1;
     }
-    for (const auto& id : refused) r.groups.push_back(known_.at(id));
     return r;
   }
 
@@ -234,42 +175,6 @@ class Planner {
     return str(what, " of the step ", stable_hash(text));
   }
 
-  // Each group against what would run without it; without the losers others may be found.
-  Refused by_groups() {
-    Refused refused;
-    for (bool changed = true; changed;) {
-      changed = false;
-      Rewriter r = with(refused);
-      for (Group& group : r.groups) {
-        measure_group(r, group, refused);
-        known_.insert_or_assign(id_of(group), group);
-        if (group.kept_unfused()) changed = refused.insert(id_of(group)).second;
-      }
-    }
-    return refused;
-  }
-
-  void measure_group(const Rewriter& r, Group& group, const Refused& refused) {
-    Refused without_it = refused;
-    without_it.insert(id_of(group));
-    const Rewriter without = rewrite(recorded_, set_, device_, without_it);
-    std::vector<const Node*> parts = nodes_of(without.graph, group.origin);
-    const bool other_rules = !parts.empty();
-    for (const int o : group.origin) {
-      if (!other_rules) parts.push_back(&recorded_.nodes[o]);
-    }
-    group.choice.candidates = {{"fused"}, {names_of(parts)}};
-    choose_fastest(
-        group.choice,
-        question(str("group ", group.rule, " of node ", group.origin.front()), refused), where_,
-        [&]() -> RunCandidate {
-          std::array<Calls, 2> calls{Calls(r.graph, nodes_of(r.graph, group.origin)),
-              Calls(other_rules ? without.graph : recorded_, parts)};
-          return [calls = std::move(calls)](size_t i) mutable { calls[i].launch(); };
-        },
-        [&](const auto& us) { return int(choose(us[0], us[1], where_)); });
-  }
-
   // Times whole steps by these plans.
   void choose_plan(Choice& choice, const std::string& question, std::vector<Graph> plans,
       const PickWinner& pick) {
@@ -280,7 +185,7 @@ class Planner {
           std::vector<std::shared_ptr<SpareStep>> steps(plans.size());
           return [&, steps = std::move(steps)](size_t i) mutable {
             if (!steps[i]) steps[i] = std::make_shared<SpareStep>(plans[i], scratch_);
-            steps[i]->launch();
+            steps[i]->run();
           };
         },
         pick);
@@ -295,39 +200,28 @@ class Planner {
     return refused;
   }
 
-  Choice by_whole_steps(Refused& refused) {
-    Choice choice{.candidates = {{"by groups"}}};
-    std::vector<Refused> plans{refused};
-    for (const auto& [name, plan] : {std::pair("all groups", Refused()), {"none", without_any()}}) {
-      if (std::ranges::find(plans, plan) != plans.end()) continue;
-      choice.candidates.push_back({name});
-      plans.push_back(plan);
-    }
-    std::vector<Graph> graphs;
-    for (const Refused& plan : plans) graphs.push_back(with(plan).graph);
-    choose_plan(choice, question("plan", refused), std::move(graphs), [&](const auto& us) {
-      int best = 0;
-      for (int i = 1; i < int(us.size()); ++i) {
-        if (us[best].empty()) best = i;
-        if (us[i].empty() || best == i) continue;
-        if (too_noisy(us[best], us[i])) return -1;
-        const bool none = choice.candidates[i].name == "none";
-        if (is_faster(us[i], us[best]) ||
-            (none && profiler::paired_ratio(us[best], us[i]).value > kNeverSlower))
-          best = i;
-      }
-      return best;
-    });
-    refused = plans[choice.chosen];
+  Choice all_or_none(Refused& refused) {
+    Choice choice{.candidates = {{"all groups"}, {"none"}}};
+    const Refused none = without_any();
+    choose_plan(choice, question("plan", refused), {with(refused).graph, with(none).graph},
+        [&](const auto& us) {
+          if (us[0].empty() || us[1].empty()) return us[0].empty() ? 1 : 0;
+          if (too_noisy(us[0], us[1])) return -1;
+          return is_faster(us[1], us[0]) ||
+                         profiler::paired_ratio(us[0], us[1]).value > kNeverSlower
+                     ? 1
+                     : 0;
+        });
+    if (choice.chosen == 1) refused = none;
     return choice;
   }
 
   void flip_groups(Refused& refused, double step_us) {
-    std::vector<Group*> nearest;
-    for (auto& [id, group] : known_) nearest.push_back(&group);
-    std::ranges::stable_sort(nearest, {}, [](const Group* g) { return distance(g->choice); });
+    std::vector<Group*> cheapest;
+    for (auto& [id, group] : known_) cheapest.push_back(&group);
+    std::ranges::stable_sort(cheapest, {}, &Group::bytes_saved);
     double left_us = kFlipsUs;
-    for (Group* const group : nearest) {
+    for (Group* const group : cheapest) {
       const Id id = id_of(*group);
       Refused apart = refused, fused = refused;
       apart.insert(id);
@@ -336,10 +230,10 @@ class Planner {
       if (dump(plans[0]) == dump(plans[1])) continue;  // it is no group in this plan
       left_us -= double(2 * kRounds) * std::max(step_us, kTimingUs);
       if (left_us < 0) {
-        group->in_step.note = "not tried, to save time";
+        group->choice.note = "not tried, to save time";
         continue;
       }
-      Choice& choice = group->in_step = {
+      Choice& choice = group->choice = {
           .candidates = {{"with it"}, {"without it"}}, .chosen = refused.contains(id)};
       const int now = choice.chosen;
       choose_plan(choice, question(str("step without ", id.first, " ", id.second), fused),
@@ -362,17 +256,10 @@ class Planner {
 
 }  // namespace
 
-GroupChoice choose(
-    std::span<const double> fused_us, std::span<const double> parts_us, Device::Type device) {
-  const profiler::Estimate slower = profiler::paired_ratio(fused_us, parts_us);
-  if (!slower.has_interval || slower.is_noisy()) return GroupChoice::undecided;
-  return slower.value > margin_on(device) && slower.low > 1 ? GroupChoice::unfuse
-                                                            : GroupChoice::fuse;
-}
-
 int64_t undecided(const Rewriter& rewritten) {
+  if (rewritten.plan.measured && !rewritten.plan.timed()) return std::ssize(rewritten.groups);
   return std::ranges::count_if(
-      rewritten.groups, [](const Group& g) { return !g.kept_unfused() && !g.choice.note.empty(); });
+      rewritten.groups, [](const Group& g) { return g.choice.measured && !g.choice.note.empty(); });
 }
 
 Rewriter rewrite_measured(const Graph& recorded, const RuleSet& set, Device::Type device) {

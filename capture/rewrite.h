@@ -19,10 +19,9 @@ struct Group {
   int launches_saved = 0;
   int64_t bytes_saved = 0;
   std::vector<int> origin;
-  // Of "fused" and of what runs without the group, "linear + glu", if it was measured; and of
-  // whole steps "with it" and "without it", which have the last word.
-  Choice choice = {}, in_step = {};
-  bool kept_unfused() const { return (in_step.made ? in_step : choice).chosen == 1; }
+  // Of whole steps "with it" and "without it", if they were measured.
+  Choice choice = {};
+  bool kept_unfused() const { return choice.chosen == 1; }
 };
 // Why nodes are no group, and the smallest change of the program that would make them one. Both in
 // words; empty: nothing is in the way. Both follow from the condition that failed, so no rule has

@@ -117,9 +117,9 @@ struct StepOptions {
   // Another key for another answer: a flag or a number of the closure.
   std::function<int64_t()> mode;
   size_t cache_size = 8;  // keys kept; the one not used for longest goes
-  // Time each fused group against its parts and keep the parts where fusing is slower; on CUDA
-  // products and convolutions by libraries against own kernels too (core/device/chooser.h). Unset:
-  // on CUDA, where times hardly vary.
+  // Time the step with and without each fused group and keep what is not slower; on CUDA products
+  // and convolutions by libraries against own kernels too (core/device/chooser.h). Unset: on CUDA,
+  // where times hardly vary.
   std::optional<bool> measure = {};
   // What measuring kept unfused in an earlier run's first captures: taken, not measured again.
   std::vector<Refused> choices = {};

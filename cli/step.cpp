@@ -24,9 +24,9 @@ void add_rules_flag(Flags& flags, std::string& rules) {
 void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   add_rules_flag(flags, fusion.rules);
   flags.choice("measure", fusion.measure, {"auto", "on", "off"},
-      "on: keep a group unfused where its parts are shown to run faster here; auto: on cuda");
+      "on: a group goes where the whole step is shown to be faster without it; auto: on cuda");
   not_saved(flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why"));
-  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as text"));
+  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as JSON"));
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {

@@ -17,7 +17,7 @@ namespace sinter::cli {
 
 struct FusionFlags {
   std::string rules = "all";
-  std::string measure = "auto";  // time each fused group against its parts
+  std::string measure = "auto";  // time the step with and without each fused group
   bool explain = false;
   std::string dump_graph;
   std::optional<bool> measures() const {

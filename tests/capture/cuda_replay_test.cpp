@@ -362,8 +362,8 @@ TEST(CudaReplay, WhereMeasuringFailsGroupsStayFused) {
   step(batch_of(training.options, 8, 1));
   const Captured& captured = *step.captured();
   EXPECT_EQ(undecided(captured.fused), int64_t(captured.fused.groups.size()));
-  test::expect_facts(
-      explain(captured, options.rules), {"   not measured: cuda: the call failed: "});
+  test::expect_facts(explain(captured, options.rules),
+      {"plan     all groups, not measured: cuda: the call failed: "});
 }
 
 // A rehearsal that nobody asked about, as measuring makes, leaves its words behind.

@@ -68,8 +68,10 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   const RuleSet rules("all");
   Captured c = captured(SmallMlp().forward_graph(), rules);
   ASSERT_EQ(c.fused.groups.size(), 1u);
+  c.fused.plan = {.candidates = {{.name = "all groups", .us = 9.14}, {.name = "none", .us = 12.3}},
+      .measured = true};
   c.fused.groups[0].choice = {
-      .candidates = {{.name = "fused", .us = 9.14}, {.name = "linear + relu", .us = 12.3}},
+      .candidates = {{.name = "with it", .us = 9.14}, {.name = "without it", .us = 12.3}},
       .measured = true};
   Group slower = c.fused.groups[0];
   slower.choice.chosen = 1;
@@ -81,18 +83,20 @@ TEST(Explain, MeasuredTimesFallbacksAndRulesWithoutKernel) {
   const std::string text = explain(c, rules, {&rule, 1});
   EXPECT_TRUE(
       text.starts_with("group 1  linear_act  <- %5 linear, %6 relu     saves 1 launch, 0.2 kB (one "
-                       "[4, 5] intermediate)   measured 9.1 us, "
-                       "linear + relu 12.3\n"))
+                       "[4, 5] intermediate)   whole step measured 9.1 us, "
+                       "without it 12.3\n"))
       << text;
   expect_line(text,
-      "fallback linear_act <- %5 linear, %6 relu: linear + relu, measured 8.7 us, fused 9.1: kept "
+      "fallback linear_act <- %5 linear, %6 relu: whole step measured 8.7 us, with it 9.1: kept "
       "unfused     (1 launch not saved)");
-  expect_line(text, "choice   measured: a group goes where what runs without it is faster by 15 %");
+  expect_line(text, "plan     all groups, measured 9.1 us, none 12.3");
+  expect_line(text,
+      "choice   measured: a group goes where the whole step is faster without it, beyond doubt");
   expect_line(text, str("off      rule ", rule.name(), ": no cpu kernel"));
   EXPECT_EQ(explain(c, RuleSet("none"), {&rule, 1}).find("off "), std::string::npos);
   c.fused.groups[0].choice.note = "the machine is too busy to decide";
   const std::string busy = explain(c, rules, {&rule, 1});
-  test::expect_facts(busy, {"linear + relu 12.3; the machine is too busy to decide\n"});
+  test::expect_facts(busy, {"without it 12.3; the machine is too busy to decide\n"});
 }
 
 TEST(Explain, PredictsEachGroupUnderTheCeiling) {

@@ -108,7 +108,7 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
     expect_facts(program.run(kCompare).out, {"launches: claimed 9, counted 9\n"});
   }
   const Result measured = program.run(kCompare + Words{"--measure", "on", "--explain"});
-  expect_facts(measured.out, {"choice   measured: a group goes where "});
+  expect_facts(measured.out, {"choice   measured: a group goes where the whole step "});
 }
 
 TEST(MnistFused, ComparePrintsTheTableAndChecks) {

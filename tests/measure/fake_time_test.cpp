@@ -158,13 +158,5 @@ TEST(FakeTime, ARoundIsTheMedianOfItsStepsBehindTheWarmUp) {
   EXPECT_EQ(times.factor_text(), "2.00x [2.00,2.00]");
 }
 
-// By what a group must be shown to be slower, in numbers: 15 % where other work moves the times, 3
-// % where a card's runs repeat.
-TEST(FakeTime, TheMarginsOfThePlannerAreTheirNumbers) {
-  EXPECT_EQ(capture::margin_on(Device::Type::cpu), 1.15);
-  EXPECT_EQ(capture::margin_on(Device::Type::simt), 1.15);
-  EXPECT_EQ(capture::margin_on(Device::Type::cuda), 1.03);
-}
-
 }  // namespace
 }  // namespace sinter::measure
