@@ -1,8 +1,5 @@
-// What the programs of bench/ share: the training step that they time, the time of one call against
-// its budget, and their main.
+// What the programs of bench/ share: the training step that they time, and their main.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <functional>
 #include <memory>
@@ -10,10 +7,8 @@
 #include <vector>
 
 #include "cli/app.h"
-#include "measure/timer.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
-#include "profiler/stats.h"
 #include "train/trainer.h"
 
 namespace sinter::bench {
@@ -56,27 +51,6 @@ inline std::unique_ptr<Trainer> make_trainer(
 // Made-up images and labels.
 inline Tensors random_batch(int64_t rows, int64_t features, DType dtype = DType::f32) {
   return {cast(sample_tensor({rows, features}, 3, 0, 1), dtype), sample_labels(rows, 10, 4)};
-}
-
-// Median ns of one body(), over batches of `calls`.
-template <class F> double ns_per_call(int batches, int calls, F&& body) {
-  std::vector<double> samples;
-  for (int b = 0; b < batches; ++b) {
-    samples.push_back(measure::ns_per_call(kCpu, calls, [&body] {
-      body();
-      asm volatile("" ::: "memory");  // keeps the loop, and keeps it a loop
-    }));
-  }
-  return profiler::median(samples);
-}
-
-// Prints a figure beside its budget, and says whether it keeps it.
-inline bool within_budget(
-    const std::string& what, double value, double limit, const char* unit, bool at_least = false) {
-  const bool ok = at_least ? value >= limit : value <= limit;
-  fmt::print("{:<44} {:8.2f} {}  (budget {}{:.3g})  {}\n", what, value, unit, at_least ? ">= " : "",
-      limit, ok ? "ok" : "MISSED");
-  return ok;
 }
 
 // For main: a program of one command, to which `setup` gives flags and run().

@@ -1,47 +1,33 @@
-// What the profiler costs, and whether it tells the time: prints its figures and exits 1 if a
-// budget is missed.
+// What the profiler costs, and whether it tells the time, by Google Benchmark; exits 1 where a
+// median is over its budget.
 //
-// Budgets: a disabled scope <= 3 ns and an enabled one <= 100 ns (medians of batches, less the
-// empty loop); work of a known length, three scopes deep, is reported within 2 %; two threads that
-// record get 1.6 times as much done as one; the default training step at batch 128 takes at most 2
-// % longer. The cost of an op (scope, info with a cached shape, kernel span) is printed without a
-// budget.
+// Budgets: a disabled scope 3 ns, an enabled one 100 ns, and 2 % of error where work of a known
+// length, three scopes deep, is reported. Two threads that record are to take at most 1/1.6 of the
+// time that one takes for a scope, and a profiled training step at batch 128 at most 2 % longer
+// than a clean one: --benchmark_enable_random_interleaving=true takes their rounds in turn.
+#include <benchmark/benchmark.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <thread>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/harness.h"
 #include "core/parallel.h"
 #include "profiler/session.h"
-#include "profiler/stats.h"
 
 namespace {
 
 using namespace sinter::profiler;
-using sinter::bench::ns_per_call, sinter::bench::within_budget;
 
 int64_t now() { return SteadyClock().now(); }
 
-int64_t g_spun = 0;  // what spin() took by its own clock: it stops a little late
-
-void spin(int64_t ns) {
-  const int64_t t0 = now();
-  int64_t t1 = t0;
-  while (t1 - t0 < ns) t1 = now();
-  g_spun += t1 - t0;
-}
-
-// Median ns of body() while a session records.
-template <class F> double recorded_cost(F&& body) {
-  Session session({.schedule = {.wait = 0, .warmup = 2, .active = 20}});
-  std::vector<double> samples;
-  for (; !session.done(); session.step()) samples.push_back(ns_per_call(1, 2000, body));
-  session.finish();
-  return median(samples);
+void one_scope() {
+  const Scope scope("bench");
+  benchmark::ClobberMemory();
 }
 
 void one_op() {
@@ -54,17 +40,33 @@ void one_op() {
   KernelSpan span;
 }
 
+std::optional<Session> g_session;
+
+void begin_session(const benchmark::State&) {
+  g_session.emplace(Options{.schedule = {.wait = 0, .active = 1}});
+}
+void end_session(const benchmark::State&) { g_session.reset(); }
+
+// A session keeps all that it records, so the number of calls is a fixed one.
+constexpr int kCalls = 20'000;
+
+void recorded(benchmark::State& state, void (*body)()) {
+  for (int i = 0; i < kCalls / 10; ++i) body();  // the thread's buffer is made
+  for (auto _ : state) body();
+}
+
 // Largest relative error, in percent, of the three levels' self times against what their spins
 // measured themselves.
-double spin_error() {
+void known_work(benchmark::State& state) {
   constexpr int64_t kSpinNs[] = {400'000, 200'000, 100'000};
   double spun[3] = {};
   Session session({.schedule = {.wait = 0, .warmup = 2, .active = 20}});
   for (int step = 0; !session.done(); ++step, session.step()) {
-    auto work = [&](int level) {
-      g_spun = 0;
-      spin(kSpinNs[level]);
-      if (step >= 2) spun[level] += double(g_spun);
+    const auto work = [&](int level) {
+      const int64_t begin = now();
+      int64_t end = begin;
+      while (end - begin < kSpinNs[level]) end = now();
+      if (step >= 2) spun[level] += double(end - begin);
     };
     Scope outer("outer", ScopeKind::module);
     work(0);
@@ -73,95 +75,78 @@ double spin_error() {
     Scope inner("inner", ScopeKind::op);
     work(2);
   }
-  double worst = 0;
-  const Rows rows = session.finish().rows();
-  for (const Row& row : rows.rows) {
+  const std::vector<Row> rows = session.finish().rows().rows;
+  double worst = rows.size() == 3 ? 0 : 100;
+  for (const Row& row : rows) {
     const int level = row.name == "outer" ? 0 : row.name == "middle" ? 1 : 2;
     worst = std::max(worst, 100 * std::abs(double(row.self_ns) / spun[level] - 1));
   }
-  return rows.rows.size() == 3 ? worst : 100;
+  for (auto _ : state) {}
+  state.counters["percent"] = worst;
 }
 
-// Scopes per ns by two threads at once, over those by one.
-double two_threads() {
-  constexpr int kCalls = 20'000;
-  const auto scopes = [] {
-    for (int i = 0; i < kCalls; ++i) {
-      const Scope scope("bench");
-      asm volatile("" ::: "memory");
-    }
-  };
-  std::vector<double> ratios;
-  for (int round = 0; round < 9; ++round) {
-    double ns[2];
-    for (const int threads : {1, 2}) {
-      Session session({.schedule = {.wait = 0, .warmup = 1, .active = 1}});
-      std::atomic<int> waiting{threads};
-      const auto work = [&] {
-        scopes();  // its buffer is made
-        --waiting;
-        while (waiting > 0) {}
-        scopes();
-      };
-      std::thread other;
-      if (threads == 2) other = std::thread(work);
-      scopes();
-      --waiting;
-      while (waiting > 0) {}
-      const int64_t t0 = now();
-      scopes();
-      if (other.joinable()) other.join();
-      ns[threads - 1] = double(now() - t0);
-    }
-    ratios.push_back(2 * ns[0] / ns[1]);
-  }
-  return median(ratios);
-}
-
-// What a session adds to the default training step, in percent: profiled and clean rounds in pairs.
-double step_cost() {
+void training_step(benchmark::State& state, bool profiled) {
   sinter::set_num_threads(sinter::available_cores());
   const auto trainer = sinter::bench::make_trainer({}, {.fused = false});
   const sinter::Tensors batch = sinter::bench::random_batch(128, 784);
-  constexpr int kSteps = 40;
-  const auto round = [&](bool profiled) {
-    std::unique_ptr<Session> session;
-    if (profiled)
-      session = std::make_unique<Session>(
-          Options{.schedule = {.wait = 0, .warmup = 5, .active = kSteps}});
-    std::vector<double> ns;
-    for (int i = 0; i < kSteps + 5; ++i) {
-      const int64_t t0 = now();
-      trainer->step(batch);
-      if (i >= 5) ns.push_back(double(now() - t0));
-      if (session) session->step();
-    }
-    return median(ns);
+  std::optional<Session> session;
+  if (profiled)
+    session.emplace(
+        Options{.schedule = {.wait = 0, .warmup = 5, .active = int(state.max_iterations)}});
+  const auto step = [&] {
+    trainer->step(batch);
+    if (session) session->step();
   };
-  std::vector<double> profiled, clean;
-  for (int pair = 0; pair < 15; ++pair) {
-    for (const bool first : {pair % 2 == 0, pair % 2 == 1})
-      (first ? profiled : clean).push_back(round(first));
-  }
-  return 100 * (paired_ratio(profiled, clean).value - 1);
+  for (int i = 0; i < 5; ++i) step();
+  for (auto _ : state) step();
 }
+
+// Notes whether the median of a benchmark is over its budget.
+struct Budgets : benchmark::ConsoleReporter {
+  Budgets() : ConsoleReporter(OO_None) {}  // no colours: they go to files, too
+  bool kept = true;
+  void ReportRuns(const std::vector<Run>& runs) override {
+    ConsoleReporter::ReportRuns(runs);
+    for (const Run& run : runs) {
+      if (run.aggregate_name != "median") continue;
+      const std::string name = run.run_name.function_name;
+      const double ns = run.GetAdjustedCPUTime();  // whatever else runs here
+      if ((name == "scope/disabled" && ns > 3) || (name == "scope/enabled" && ns > 100) ||
+          (name == "known_work" && run.counters.at("percent") > 2)) {
+        GetErrorStream() << name << ": over its budget\n";
+        kept = false;
+      }
+    }
+  }
+};
 
 }  // namespace
 
-int main() {
-  bool ok = true;
-  const double loop = ns_per_call(200, 10000, [] {});
-  const double clock = ns_per_call(200, 1000, [] { now(); });
-  std::printf(
-      "%-44s %8.2f ns\n%-44s %8.2f ns\n", "empty loop", loop, "one reading of the clock", clock);
-  ok &= within_budget(
-      "scope, disabled", ns_per_call(200, 10000, [] { Scope scope("bench"); }) - loop, 3, "ns");
-  ok &= within_budget(
-      "scope, enabled", recorded_cost([] { Scope scope("bench"); }) - loop, 100, "ns");
-  std::printf(
-      "%-44s %8.2f ns\n", "op, enabled: scope + shape + kernel span", recorded_cost(one_op));
-  ok &= within_budget("known work, three deep: largest error", spin_error(), 2, "% ");
-  ok &= within_budget("two threads recording, over one", two_threads(), 1.6, "x ", true);
-  ok &= within_budget("training step at batch 128, profiled", step_cost(), 2, "% ");
-  return ok ? 0 : 1;
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const auto add = [](const char* name, auto... what) {
+    return benchmark::RegisterBenchmark(name, what...)
+        ->UseRealTime()
+        ->Repetitions(15)
+        ->ReportAggregatesOnly();
+  };
+  const auto loop = [](benchmark::State& state, auto body) {
+    for (auto _ : state) body();
+  };
+  add("clock", loop, [] { benchmark::DoNotOptimize(now()); })->MinTime(0.02);
+  add("scope/disabled", loop, one_scope)->MinTime(0.02);
+  for (const auto& [name, body] : {std::pair{"scope/enabled", &one_scope}, {"op/enabled", &one_op}})
+    add(name, recorded, body)
+        ->Iterations(kCalls)
+        ->Setup(begin_session)
+        ->Teardown(end_session)
+        ->Threads(1)
+        ->Threads(2);
+  add("known_work", known_work)->Iterations(1);
+  for (const bool profiled : {false, true})
+    add(profiled ? "step/profiled" : "step/clean", training_step, profiled)->Iterations(40);
+  Budgets budgets;
+  benchmark::RunSpecifiedBenchmarks(&budgets);
+  return budgets.kept ? 0 : 1;
 }

@@ -29,9 +29,10 @@ struct ConfigLine {
   std::string key{}, value{};
 };
 
-// See apply_config(). CLI11 2.1 reads configs, too, but passes over lines that it does not
+// See apply_config(). Others read configs, too. CLI11 2.1 passes over lines that it does not
 // understand, ends a text in quotes at a #, lets the file win over the environment, and sets what
-// stands under other commands.
+// stands under other commands. toml++ 3.3 keeps TOML's word: it refuses what runs have saved, a
+// seed of 2^63 or more and the name of a folder that is no UTF-8, and a word without quotes.
 ConfigLine parse_line(std::string_view text, const std::string& where) {
   const std::string_view line = trimmed(text);
   const auto check = [&](bool good, const char* why) {

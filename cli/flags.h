@@ -1,9 +1,10 @@
 // The flags of a command: declared once, each with its target variable, range, topic and help; then
 // given values from a preset, a config file, the environment and the command line, in rising rank.
-// CLI11 takes the words apart and prints the help (app.h); a value is checked here, wherever it
-// comes from, with messages that give flag, text and range. --print-config and the config saved
-// with a run come from the same list. Lists are one string ("256,128"), split here. Targets outlive
-// the Flags. Errors are of kind usage.
+// CLI11 takes the words apart, reads the environment, groups the flags and prints the help (app.h).
+// Its checks and its config know the command line alone: a value is checked and ranked here,
+// wherever it comes from, with messages that give flag, text and range. --print-config and the
+// config saved with a run come from the same list. Lists are one string ("256,128"), split here.
+// Targets outlive the Flags. Errors are of kind usage.
 #pragma once
 
 #include <fmt/format.h>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <future>
-#include <limits>
 #include <numeric>
 #include <semaphore>
 #include <thread>
@@ -15,15 +14,11 @@
 #include "core/error.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
-#include "data/word_stream.h"
 #include "ops/shape/gather_batch.h"
 #include "profiler/scope.h"
 
 namespace sinter {
 namespace {
-
-constexpr uint32_t kShuffle =
-    0x73687566;  // "shuf": keeps this stream apart from those of weights and dropout
 
 // The kernel alone: a batch is no op of the step that it is for. Captures do not see it, profiles
 // count it for the data scope that it is fetched in.
@@ -45,17 +40,6 @@ Batch gather(const Split& split, const Tensor& index, DType dtype, Normalize nor
 }
 
 }  // namespace
-
-std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch) {
-  std::vector<int32_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  WordStream words(seed, kShuffle, uint32_t(epoch), uint32_t(epoch >> 32));
-  for (int64_t i = n - 1; i > 0; --i) {
-    const auto j = int64_t((words.next() * uint64_t(i + 1)) >> 32);
-    std::swap(order[i], order[j]);
-  }
-  return order;
-}
 
 Batch gather_batch(
     const Split& split, std::span<const int32_t> indices, DType dtype, Normalize normalize) {
@@ -179,16 +163,11 @@ class Batches::Ahead {
 Batches::~Batches() = default;
 
 Batches::Batches(Split split, const BatchOptions& options)
-    : split_(std::move(split)), options_(options) {
-  SINTER_CHECK(
-      options.size >= 1, usage, str("batches: size out of range: ", options.size, "; at least 1"));
+    : BatchSource(split.size(), options.size), split_(std::move(split)), options_(options) {
   SINTER_CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, dtype,
       str("batches: unsupported dtype: ", name_of(options.dtype), "; allowed f32, bf16"));
   SINTER_ASSERT(options.rank >= 0 && options.rank < options.ranks, options.rank);
-  SINTER_CHECK(split_.size() > 0, data, "batches: the set is empty: 0 images; at least 1");
-  options_.size = std::min(options_.size, split_.size());  // the same, and no sum overflows
-  SINTER_CHECK(split_.size() <= std::numeric_limits<int32_t>::max(), data,
-      str("batches: too many images: ", split_.size(), "; at most 2^31-1"));
+  options_.size = size();
   if (options_.part == 0) options_.part = options_.size;
   if (!options_.device) options_.device = split_.images.device();
   SINTER_ASSERT(resident() || split_.images.device() == kCpu, options_.device->str());
@@ -228,20 +207,16 @@ void Batches::load_order(int64_t epoch) {
   order_epoch_ = epoch;
 }
 
-int64_t Batches::rows_of(BatchPosition position) const {
-  return std::min(options_.size, split_.size() - position.batch * options_.size);
-}
-
-Batch Batches::shape_only(int64_t rows) const {
+Tensors Batches::shape_only(int64_t rows) const {
   const Device device = *options_.device;
   return {Tensor::meta({rows, split_.image().pixels()}, options_.dtype, device),
-      Tensor::meta({rows}, DType::i32, device), rows};
+      Tensor::meta({rows}, DType::i32, device)};
 }
 
 std::string Batches::describe() const {
   const auto& [shift, rotate, scale] = options_.augment;
   const bool augments = options_.augment.any();
-  std::string out = str(count_of(split_.size(), "row"), " in batches of ", grouped(options_.size));
+  std::string out = sizes();
   out += options_.shuffle ? str(", shuffled by seed ", options_.seed) : ", in their order";
   if (augments)
     out +=
@@ -259,11 +234,6 @@ int64_t Batches::own_rows(int64_t rows) const {
   return own;
 }
 
-BatchPosition Batches::after(BatchPosition position) const {
-  if (position.batch + 1 == per_epoch()) return {position.epoch + 1, 0};
-  return {position.epoch, position.batch + 1};
-}
-
 size_t Batches::labels_at() const {
   const int64_t pixels = split_.images.numel() / split_.size();
   const auto bytes = size_t(own_rows(rows_of({})) * pixels) * size_of(options_.dtype);
@@ -271,34 +241,37 @@ size_t Batches::labels_at() const {
 }
 
 void Batches::seek(BatchPosition position) {
-  SINTER_CHECK(position.epoch >= 0 && position.batch >= 0 && position.batch < per_epoch(), usage,
-      str("seek: no such position: epoch ", position.epoch, ", batch ", position.batch,
-          "; epoch must be at least 0, batch within 0..", per_epoch() - 1));
+  BatchSource::seek(position);
   ahead_.reset();  // what it made is of another position, and nobody wants its thread until then
-  position_ = position;
   placed_ = false;
 }
 
 int64_t Batches::begin_step() {
   check_outside_step("begin_step");
   SINTER_ASSERT(resident(), split_.images.describe());
-  load_order(position_.epoch);
+  const BatchPosition at = position();
+  load_order(at.epoch);
   if (!placed_) {
-    const int64_t cursor = position_.batch * options_.size;
+    const int64_t cursor = at.batch * options_.size;
     copy_to_device(cursor_.raw(), cursor_.device(), &cursor, sizeof cursor);
   }
-  const int64_t rows = rows_of(position_);
+  const int64_t rows = rows_of(advance());
   placed_ = own_rows(rows) > 0;  // else nothing is drawn, and the cursor stays behind
-  position_ = after(position_);
   return rows;
 }
 
-Batch Batches::draw(int64_t rows) {
+Fed Batches::feed() {
+  if (!resident()) return take();
+  return {.of = begin_step(), .drawn_from = this};
+}
+
+Tensors Batches::draw(int64_t rows) {
+  const int64_t own = own_rows(rows);
+  if (own == 0) return {};
   const GatherBatchAttrs attrs{
-      options_.dtype, options_.normalize == Normalize::mnist, own_rows(rows), options_.size};
-  const Tensors out = apply(
+      options_.dtype, options_.normalize == Normalize::mnist, own, options_.size};
+  return apply(
       kGatherBatchOp, {split_.images, split_.labels, order_, cursor_}, attrs, profiler::Role::data);
-  return {out[0], out[1], rows};
 }
 
 Batch Batches::make(BatchPosition position, std::byte* memory) {
@@ -339,8 +312,8 @@ Split Batches::augmented(int64_t epoch, const Tensor& index) const {
 
 Batch Batches::next() {
   if (!resident() && !ahead_) ahead_ = std::make_unique<Ahead>(*this);
-  const Batch batch = resident() ? make(position_) : ahead_->take(position_);
-  position_ = after(position_);
+  const Batch batch = resident() ? make(position()) : ahead_->take(position());
+  advance();
   placed_ = false;
   return batch;
 }

@@ -21,9 +21,9 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "data/augment.h"
+#include "data/batch_source.h"
 
 namespace sinter {
 
@@ -48,45 +48,19 @@ struct Batch {
   Tensor images;   // [B, C*H*W] in the dtype asked for
   Tensor labels;   // i32 [B]
   int64_t of = 0;  // rows of the whole batch; B, or more where several processes share it
+  Fed fed() const { return {labels.numel() > 0 ? Tensors{images, labels} : Tensors{}, of}; }
 };
 
-struct BatchPosition {
-  int64_t epoch = 0, batch = 0;  // of the next batch
-  bool operator==(const BatchPosition&) const = default;
-};
-
-class Batches {
+class Batches : public BatchSource {
  public:
   // Throws usage for a size below 1, data for an empty split, dtype for other dtypes.
   explicit Batches(Split split, const BatchOptions& options = {});
-  ~Batches();
-  Batches(Batches&&) = delete;  // the thread that makes a batch knows where it is
+  ~Batches() override;
 
-  int64_t per_epoch() const { return (split_.size() + options_.size - 1) / options_.size; }
-  // The next batch; after the last one of an epoch the next epoch begins.
   Batch next();
-  // What is left of the epoch, as a range.
-  struct End {};
-  class Iterator {
-   public:
-    explicit Iterator(Batches& batches)
-        : batches_(batches), left_(batches.per_epoch() - batches.position().batch) {
-      batch_ = batches_.next();
-    }
-    const Batch& operator*() const { return batch_; }
-    Iterator& operator++() {
-      if (--left_ > 0) batch_ = batches_.next();
-      return *this;
-    }
-    bool operator==(End) const { return left_ == 0; }
-
-   private:
-    Batches& batches_;
-    int64_t left_;
-    Batch batch_;
-  };
-  Iterator begin() { return Iterator(*this); }
-  End end() const { return {}; }
+  Fed take() override { return next().fed(); }
+  RestOfEpoch<Batches> begin() { return RestOfEpoch(*this); }
+  std::default_sentinel_t end() const { return {}; }
   // Is the split where its batches go, as they are in it? Only then a step can draw them.
   bool resident() const {
     return *options_.device == split_.images.device() && !options_.augment.any();
@@ -95,25 +69,19 @@ class Batches {
   // ranks. Nothing is copied but where an epoch begins, or after seek() and next(). REQUIRES:
   // resident().
   int64_t begin_step();
-  // In the step, once: the batch, by an op that reads on the device where it begins and moves that
-  // on. What else the step does, and how often it updates, does not matter. REQUIRES:
-  // own_rows(rows) is above 0.
-  Batch draw(int64_t rows);
-  BatchPosition position() const { return position_; }
-  int64_t rows_of(BatchPosition position) const;  // of the batch there, of all ranks
-  Batch shape_only(int64_t rows) const;           // as one of so many, without memory
-  // "1,000 rows in batches of 64, shuffled by seed 1, f32": what they are but for the data.
-  std::string describe() const;
+  Fed feed() override;
+  // By an op that reads on the device where the batch begins and moves that on. What else the step
+  // does, and how often it updates, does not matter.
+  Tensors draw(int64_t rows) override;
+  Tensors shape_only(int64_t rows) const override;
+  std::string describe() const override;
   // Of the data set (Dataset::crc32) or, of a split by other hands, of its images and labels.
-  uint32_t crc32();
+  uint32_t crc32() override;
   // Of `rows` rows of a batch, how many are this rank's.
   int64_t own_rows(int64_t rows) const;
-  // Goes to a position, as next() would have left it there. Throws usage unless epoch >= 0 and 0 <=
-  // batch < per_epoch().
-  void seek(BatchPosition position);
+  void seek(BatchPosition position) override;
 
  private:
-  BatchPosition after(BatchPosition position) const;
   // In `memory` of the host, if given: labels_at() bytes for images, then the labels.
   Batch make(BatchPosition position, std::byte* memory = nullptr);
   size_t labels_at() const;
@@ -122,17 +90,13 @@ class Batches {
   void write_order(std::span<const int32_t> order);
   Split split_;
   BatchOptions options_;
-  BatchPosition position_;
   Tensor order_;  // i64 [N], of order_epoch_, where the split is; always the same memory
   int64_t order_epoch_ = -1;
   Tensor cursor_;        // i64 [1], beside it: where in order_ the next batch that is drawn begins
-  bool placed_ = false;  // is that position_?
+  bool placed_ = false;  // is that position()?
   class Ahead;
   std::unique_ptr<Ahead> ahead_;  // last: it is waited for before the rest goes
 };
-
-// The order of n items in an epoch: a Fisher-Yates shuffle drawn from the stream (seed, epoch).
-std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, int64_t epoch);
 
 // Rows `indices` of the split as one batch; what next() calls, and how single items are read.
 Batch gather_batch(const Split& split, std::span<const int32_t> indices, DType dtype = DType::f32,

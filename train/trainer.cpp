@@ -73,7 +73,7 @@ void Trainer::make_step(std::vector<capture::Refused> choices) {
   if (!options_.fused) return;
   capture::StepOptions options = options_.capture;
   options.parameters = nn::parameter_visitor(*model_);
-  options.mode = [this] { return parallel_ ? of_ : rows_; };
+  options.mode = [this] { return parallel_ || given_.drawn_from ? given_.of : 0; };
   options.choices = std::move(choices);
   // What one rank measures the others do not, and all are to run the same plan.
   if (parallel_) options.measure = false;
@@ -102,39 +102,28 @@ const Tensors& Trainer::give(const Tensors& batch) {
   SINTER_CHECK(options_.step || batch[0].size(0) == batch[1].size(0), shape,
       str("trainer: rows differ: inputs are ", batch[0].describe(), ", targets are ",
           batch[1].describe()));
-  inputs_ = batch;
-  rows_ = 0;
-  of_ = batch.empty() || batch[0].rank() == 0 ? 0 : batch[0].size(0);
-  return inputs_;
+  given_.tensors = batch;
+  given_.of = batch.empty() || batch[0].rank() == 0 ? 0 : batch[0].size(0);
+  given_.drawn_from = nullptr;
+  return given_.tensors;
 }
 
-const Tensors& Trainer::give(const Batch& batch) {
-  inputs_.clear();
-  if (batch.labels.numel() > 0) inputs_ = {batch.images, batch.labels};
-  rows_ = 0;
-  of_ = batch.of;
-  return inputs_;
+const Tensors& Trainer::give(Fed batch) {
+  given_ = std::move(batch);
+  return given_.tensors;
 }
 
-void Trainer::fetch(Batches& batches) {
-  if (!batches.resident()) {
-    give(batches.next());
-    return;
-  }
-  inputs_.clear();
-  batches_ = &batches;
-  rows_ = of_ = batches.begin_step();
-}
-
-void Trainer::check(const Batches& batches) {
+void Trainer::check(const BatchSource& batches) {
   const int64_t last = batches.rows_of({0, batches.per_epoch() - 1});
   const bool one_row = (options_.part > 0 ? (last - 1) % options_.part + 1 : last) == 1;
   const auto is_norm = [](nn::Module* m) { return dynamic_cast<nn::BatchNorm2d*>(m) != nullptr; };
   if (options_.step || !one_row || std::ranges::none_of(model_->modules(), is_norm)) return;
+  const Tensors row = batches.shape_only(1);
+  if (row.empty()) return;
   try {
     const NotDone not_done;
     const NoGrad no_grad;
-    (*model_)(batches.shape_only(1).images);
+    (*model_)(row[0]);
   } catch (const Error& error) {
     if (error.kind() != Error::Kind::shape) throw;
     throw Error(error.kind(),
@@ -144,7 +133,7 @@ void Trainer::check(const Batches& batches) {
   }
 }
 
-double Trainer::fit(Batches& batches, const Callback& after) {
+double Trainer::fit(BatchSource& batches, const Callback& after) {
   check(batches);
   at_.batches = batches.describe();
   if (at_.data.empty()) at_.data_crc = batches.crc32();  // else the caller has said it
@@ -153,7 +142,7 @@ double Trainer::fit(Batches& batches, const Callback& after) {
     if (at_.batch >= n) return false;
     const BatchPosition here{at_.epoch, at_.batch};  // `after` may have read some of them
     if (batches.position() != here) batches.seek(here);
-    fetch(batches);
+    give(batches.feed());
     return true;
   };
   return run(next, after);
@@ -218,25 +207,21 @@ const Tensors& Trainer::step_given() {
     const auto requests = [this] { return allocator(device_).stats().requests; };
     const capture::StepStats& stats = step_->stats();
     const int64_t plain = stats.replays - stats.captures, before = requests();
-    results = &(*step_)(inputs_);
+    results = &(*step_)(given_.tensors);
     if (stats.replays - stats.captures > plain)  // a replay that captured nothing first
       allocations_ = std::max(allocations_, requests() - before);
   } else {
-    run_step(inputs_, results_);
+    run_step(given_.tensors, results_);
   }
   ++at_.step;
   return *results;
 }
 
 void Trainer::run_step(const Tensors& given, Tensors& out) {
-  Batch batch;
-  if (rows_ > 0) {
-    if (batches_->own_rows(rows_) > 0) batch = batches_->draw(rows_);
-  } else if (!given.empty() && !options_.step) {
-    batch = {given[0], given[1]};
-  }
+  const Tensors drawn = given_.drawn_from ? given_.drawn_from->draw(given_.of) : Tensors();
+  const Tensors& batch = given_.drawn_from ? drawn : given;
   if (options_.step) {
-    out = options_.step(rows_ > 0 ? Tensors{batch.images, batch.labels} : given);
+    out = options_.step(batch);
     return;
   }
   optimizer_->zero_grad();
@@ -248,22 +233,22 @@ void Trainer::run_step(const Tensors& given, Tensors& out) {
 }
 
 // Of some rows of the batch.
-Tensor Trainer::losses_of(const Batch& batch, int64_t begin, int64_t end) {
+Tensor Trainer::losses_of(const Tensors& batch, int64_t begin, int64_t end) {
   const profiler::PhaseScope forward(Phase::forward);
   const auto part = [&](const Tensor& t) {
     return begin == 0 && end == t.size(0) ? t : slice(t, 0, begin, end);
   };
-  const Tensor losses = options_.loss((*model_)(part(batch.images)), part(batch.labels));
+  const Tensor losses = options_.loss((*model_)(part(batch[0])), part(batch[1]));
   check_losses(losses, end - begin);
   return losses;
 }
 
-// Of this rank's rows of the step, part by part, whose gradients add up. The batch is undefined if
-// it has none.
-Tensor Trainer::backward_of(const Batch& batch) {
-  const int64_t rows = parallel_ ? of_ : batch.images.size(0),
+// Of this rank's rows of the step, part by part, whose gradients add up. The batch is empty if it
+// has none.
+Tensor Trainer::backward_of(const Tensors& batch) {
+  const int64_t rows = parallel_ ? given_.of : batch[0].size(0),
                 size = options_.part > 0 ? options_.part : rows;
-  const bool all_rows = batch.images.defined() && batch.images.size(0) == rows;  // of all ranks
+  const bool all_rows = !batch.empty() && batch[0].size(0) == rows;  // of all ranks
   Tensors parts;
   int64_t row = 0, own = 0;
   do {
@@ -336,7 +321,7 @@ void Trainer::save(const std::string& file, const std::string& config) {
   nn::save_checkpoint(file, *model_, optimizer(), config, at_);
 }
 
-void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
+void Trainer::resume(const nn::Checkpoint& saved, BatchSource& batches) {
   const nn::TrainingState& at = saved.state;
   const auto require = [&](bool same, const char* what, const std::string& facts) {
     SINTER_CHECK(same, checkpoint, str("checkpoint: ", what, ": ", saved.path, "; ", facts),
@@ -356,7 +341,7 @@ void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
   const uint64_t crc = at_.data.empty() ? batches.crc32() : at_.data_crc;
   require(at.data_crc == 0 || at.data_crc == crc, "cannot resume with other data",
       fmt::format("crc32 of {} was {:08x}, of {} it is {:08x}",
-          at.data.empty() ? "the images" : escaped(at.data), at.data_crc,
+          at.data.empty() ? "the data" : escaped(at.data), at.data_crc,
           at_.data.empty() ? "these" : escaped(at_.data), crc));
   make_step(at.unfused);
   const bool ragged = batches.rows_of({0, n - 1}) != batches.rows_of({0, 0});
@@ -365,7 +350,7 @@ void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
       {std::pair{int64_t{0}, drawn - last_batches}, std::pair{n - 1, last_batches}}) {
     if (!step_ || calls == 0) continue;
     batches.seek({0, batch});
-    fetch(batches);
+    give(batches.feed());
     step_given();
   }
   restore(saved);
@@ -375,7 +360,7 @@ void Trainer::resume(const nn::Checkpoint& saved, Batches& batches) {
 // `done`: the shapes of the batches of which a step was rehearsed.
 void Trainer::rehearse(std::set<std::string>& done) {
   std::string shapes;
-  for (const Tensor& t : inputs_) shapes += t.describe() + " ";
+  for (const Tensor& t : given_.tensors) shapes += t.describe() + " ";
   if (step_ && done.insert(shapes).second) step_given();
 }
 

@@ -11,9 +11,11 @@
 //     trainer.save("digits.safetensors");
 //   }
 //
-// A batch is Tensors {x[B, ..], target[B, ..]} or a Batch. Batches are any range of either, such as
-// a vector, or a view that makes each as it is asked for; an epoch is a pass over the range. Of
-// Batches (data/batches.h) that lie on the device the step draws its rows itself.
+// A batch is Tensors {x[B, ..], target[B, ..]} or a Batch. Batches come from a BatchSource
+// (data/batch_source.h), which goes to any place of an epoch: TensorBatches of tensors of yours, or
+// Batches of images, of which, where they lie on the device, the step draws its rows itself. Or
+// they are any range, such as a vector, or a view that makes each as it is asked for; an epoch is a
+// pass over the range.
 //
 // The step is a pure function of the batch and of state that stays on the device: it reads nothing
 // on the host, so it can be captured, and the learning rates of the steps to come are written to
@@ -29,7 +31,7 @@
 //   puts everything where the checkpoint has it: then no step runs eagerly which was a replay in
 //   the run that went on. A range is walked once for that, to see its shapes; steps of other
 //   batches in between are not rehearsed.
-//   Batches must be those of the save: their set, size and order are in the checkpoint, and others
+//   A source must be that of the save: its data, size and order are in the checkpoint, and others
 //   are refused by name. A range of yours is taken as it is: that it holds what it held is yours to
 //   see to.
 //
@@ -49,6 +51,7 @@
 #include "autograd/autograd.h"
 #include "capture/step.h"
 #include "data/batches.h"
+#include "data/tensor_batches.h"
 #include "distributed/data_parallel.h"
 #include "measure/timer.h"
 #include "nn/checkpoint.h"
@@ -87,6 +90,10 @@ struct Score {
   }
 };
 
+// Of batches, and no source of them.
+template <class Range>
+concept BatchRange = !std::derived_from<std::remove_cvref_t<Range>, BatchSource>;
+
 class Trainer {
  public:
   using Callback = std::function<void()>;
@@ -115,7 +122,7 @@ class Trainer {
   // Trains on the batches of an epoch, or on what is left of it; `after` follows each step. Returns
   // the mean loss of the rows since the epoch began, on each rank that of all. Throws usage for an
   // empty range, numeric at the end of the epoch if a step had a loss that is not finite.
-  template <class Range> double fit(Range&& batches, const Callback& after = {}) {
+  template <BatchRange Range> double fit(Range&& batches, const Callback& after = {}) {
     auto at = std::begin(batches);
     const auto end = std::end(batches);
     for (int64_t i = 0; i < at_.batch && at != end; ++i) ++at;
@@ -127,19 +134,25 @@ class Trainer {
     };
     return run(next, after);
   }
-  double fit(Batches& batches, const Callback& after = {});
+  double fit(BatchSource& batches, const Callback& after = {});
   // Before the first step: throws shape where the last batch of an epoch has one row, and the model
   // a batch normalization that cannot take it. fit() asks it, too, even if you mean to stop it.
-  void check(const Batches& batches);
+  void check(const BatchSource& batches);
   // Call it in `after`: then fit() returns within the epoch, and the next fit() goes on from there.
   void stop() { stopped_ = true; }
 
-  // Loss and accuracy over a range. Nothing of the training changes.
+  // Loss and accuracy over a range, or what is left of a source's epoch. Nothing of the training
+  // changes.
   template <class Range> Score evaluate(Range&& batches) {
     const NoGrad no_grad;
     const nn::EvalMode evaluation(*model_);
     Score score;
-    for (const auto& batch : batches) add(score, give(batch));
+    if constexpr (BatchRange<Range>) {
+      for (const auto& batch : batches) add(score, give(batch));
+    } else {
+      for (int64_t i = batches.position().batch; i < batches.per_epoch(); ++i)
+        add(score, give(batches.take()));
+    }
     return score;
   }
 
@@ -154,7 +167,7 @@ class Trainer {
     resume(nn::read_checkpoint(file), batches);
     return true;
   }
-  template <class Range> void resume(const nn::Checkpoint& saved, Range&& batches) {
+  template <BatchRange Range> void resume(const nn::Checkpoint& saved, Range&& batches) {
     make_step(saved.state.unfused);
     std::set<std::string> done;
     int64_t i = 0;
@@ -168,7 +181,7 @@ class Trainer {
             saved.state.batch, " of an epoch, and the range has ", i));
     restore(saved);
   }
-  void resume(const nn::Checkpoint& saved, Batches& batches);
+  void resume(const nn::Checkpoint& saved, BatchSource& batches);
   // Weights, optimizer and step become those of another trainer of the same model.
   void copy_from(const Trainer& other);
 
@@ -202,14 +215,14 @@ class Trainer {
  private:
   // The batch of the next step.
   const Tensors& give(const Tensors& batch);
-  const Tensors& give(const Batch& batch);
-  void fetch(Batches& batches);
+  const Tensors& give(const Batch& batch) { return give(batch.fed()); }
+  const Tensors& give(Fed batch);
   const Tensors& step_given();
   double run(const std::function<bool()>& next, const Callback& after);
   void make_step(std::vector<capture::Refused> choices);
   void run_step(const Tensors& given, Tensors& out);
-  Tensor losses_of(const Batch& batch, int64_t begin, int64_t end);
-  Tensor backward_of(const Batch& batch);
+  Tensor losses_of(const Tensors& batch, int64_t begin, int64_t end);
+  Tensor backward_of(const Tensors& batch);
   void tell_rates();
   void reset_loss();
   void add(Score& score, const Tensors& batch);
@@ -223,11 +236,8 @@ class Trainer {
   const Device device_;
   std::unique_ptr<distributed::DataParallel> parallel_;  // null: alone
   std::unique_ptr<capture::Step> step_;
-  Tensors inputs_;              // the batch; empty if the step draws it:
-  Batches* batches_ = nullptr;  // from these,
-  int64_t rows_ = 0;            // so many rows, else 0
-  int64_t of_ = 0;              // rows of the step on all ranks
-  Tensors results_;             // of the last step in mode eager
+  Fed given_;        // the batch of the next step
+  Tensors results_;  // of the last step in mode eager
   nn::TrainingState at_;
   int64_t rates_until_ = 0;  // the step at which the device has to be told more rates
   int64_t allocations_ = 0;

@@ -34,7 +34,7 @@ BEGIN {
   allowed["tests"] = allowed["bench"] " tests"
   toolkit = "^core/device/(cuda_[a-z_]+|kernel_cuda|cupti)[.]h$"
   others = "^(Eigen|unsupported|oneapi|dnnl|fmt|nlohmann|CLI|cuda|cublas|cudnn|cub|nvtx|zlib|" \
-           "zconf|png|gtest|gmock|cupti|mpi|nccl)"
+           "zconf|png|gtest|gmock|benchmark|cupti|mpi|nccl)"
 }
 function report(rule) { printf "%s:%d: %s: %s\n", FILENAME, FNR, $0, rule; bad = 1 }
 FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }

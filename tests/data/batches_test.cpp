@@ -145,7 +145,7 @@ TEST(Batches, RowsAndPositionsThatAreNotThere) {
 TEST(Batches, BadOptions) {
   test::expect_error(
       Error::Kind::usage, {"batches: size", "0"}, [] { Batches(numbered(3), {.size = 0}); });
-  test::expect_error(Error::Kind::data, {"empty", "0 images"}, [] { Batches(numbered(0)); });
+  test::expect_error(Error::Kind::data, {"empty", "0 rows"}, [] { Batches(numbered(0)); });
   test::expect_error(Error::Kind::dtype, {"i32", "f32, bf16"},
       [] { Batches(numbered(3), {.dtype = DType::i32}); });
 }
@@ -211,12 +211,7 @@ void check_draws(std::initializer_list<Device> devices) {
     step_options.mode = [&] { return rows; };
     step_options.recheck_every = 1;  // which must not move the cursor
     capture::Step step_given(given.function(), given.step_options("all")),
-        step_draws(
-            [&](const Tensors&) {
-              const Batch batch = b.draw(rows);
-              return draws({batch.images, batch.labels});
-            },
-            step_options);
+        step_draws([&](const Tensors&) { return draws(b.draw(rows)); }, step_options);
     for (int i = 0; i < 17; ++i) {
       if (i == 12) {
         a.seek({4, 1});
@@ -255,7 +250,7 @@ TEST(Batches, ACapturedStepThatBeginsItsBatchItselfIsRefused) {
   batches.begin_step();
   const BatchPosition at = batches.position();
   capture::Step step(
-      [&](const Tensors&) { return Tensors{batches.draw(batches.begin_step()).images}; });
+      [&](const Tensors&) { return Tensors{batches.draw(batches.begin_step())[0]}; });
   test::expect_error(Error::Kind::state,
       {"begin_step", "inside a captured step", "before the step"}, [&] { step({}); });
   EXPECT_EQ(batches.position(), at);
@@ -270,7 +265,7 @@ TEST(BatchesSimt, DrawnInTurnEachHasItsOwnPlace) {
     std::vector<int> order;
     for (const int32_t at : epoch_order(7, 1, 0)) order.push_back(at);
     const auto drawn = [](Batches& batches) {
-      return batches.draw(batches.begin_step()).labels.to_vector<int>();
+      return batches.draw(batches.begin_step())[1].to_vector<int>();
     };
     EXPECT_EQ(drawn(a), (std::vector<int>{0, 1}));
     EXPECT_EQ(drawn(b), std::vector<int>(order.begin(), order.begin() + 3));
@@ -308,10 +303,11 @@ TEST(Batches, SharesOfRanksAreTheBatchOfOneProcess) {
             share.seek(at);
             EXPECT_EQ(made.of, rows);
             EXPECT_EQ(share.begin_step(), rows);
-            if (own[rank].empty()) continue;  // then a step draws none
-            const Batch drawn = share.draw(rows);
-            EXPECT_EQ(drawn.labels.to_vector<int>(), own[rank]);
-            EXPECT_EQ(drawn.of, rows);
+            if (own[rank].empty()) {
+              EXPECT_TRUE(share.draw(rows).empty());
+              continue;
+            }
+            EXPECT_EQ(share.draw(rows)[1].to_vector<int>(), own[rank]);
           }
           std::vector<int> together;
           for (int64_t at = 0; at < rows; at += part ? part : 10) {
@@ -377,12 +373,7 @@ TEST(Batches, AStepThatDrawsIsOneCallOfTheRuntime) {
   int64_t rows = 0;
   capture::StepOptions options = training.step_options("all");
   options.mode = [&] { return rows; };
-  capture::Step step(
-      [&](const Tensors&) {
-        const Batch batch = batches.draw(rows);
-        return training({batch.images, batch.labels});
-      },
-      options);
+  capture::Step step([&](const Tensors&) { return training(batches.draw(rows)); }, options);
   const std::vector<std::string> one{"cudaGraphLaunch"},
       order{"cudaMemcpyAsync", "cudaStreamSynchronize", "cudaGraphLaunch"};
   for (int i = 0; i < 12; ++i) {  // of each epoch two of 10, one of 3

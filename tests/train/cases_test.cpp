@@ -252,10 +252,13 @@ TEST(CasesSimt, LossOfAnEpochInParts) { check_loss_of_an_epoch(kEmulated); }
 
 TEST(Cases, LossOfAnEpochOnEveryRank) {
   const std::vector<Tensors> batches = uneven(kCpu);
+  const Tensors all{cat({batches[0][0], batches[1][0], batches[2][0]}),
+      cat({batches[0][1], batches[1][1], batches[2][1]})};
   const double truth = Still({}).trainer->evaluate(batches).loss();
   for (const int64_t part : {0, 3}) {
     for (const int size : {1, 2, 3, 4}) {
-      std::vector<double> losses(static_cast<size_t>(size)), again = losses, stopped = losses;
+      std::vector<double> losses(static_cast<size_t>(size)), again = losses, stopped = losses,
+                                                             of_source = losses;
       distributed::ThreadGroup(size).run([&](Communicator& ranks) {
         Still t({.fused = ranks.rank() % 2 == 0, .part = part});
         const auto mine = size_t(ranks.rank());
@@ -265,12 +268,16 @@ TEST(Cases, LossOfAnEpochOnEveryRank) {
           if (t.trainer->at().batch == 1) t.trainer->stop();
         });
         again[mine] = t.trainer->fit(batches);
+        TensorBatches source(all, {.size = 16});  // each rank has all of it, and takes its rows
+        of_source[mine] = t.trainer->fit(source);
       });
       for (int rank = 0; rank < size; ++rank) {
         EXPECT_NEAR(losses[size_t(rank)], truth, 1e-5) << "rank " << rank << " of " << size;
         EXPECT_EQ(losses[size_t(rank)], losses[0]);
         EXPECT_NEAR(again[size_t(rank)], truth, 1e-5) << "rank " << rank << " of " << size;
         EXPECT_EQ(stopped[size_t(rank)], stopped[0]);
+        EXPECT_NEAR(of_source[size_t(rank)], truth, 1e-5) << "rank " << rank << " of " << size;
+        EXPECT_EQ(of_source[size_t(rank)], of_source[0]);
       }
     }
   }
@@ -436,6 +443,13 @@ TEST(Cases, ALastBatchOfOneRowAndBatchNormIsToldAtOnce) {
         {"last batch of an epoch is of one row", "batch_norm2d: one value per channel",
             "BatchOptions::size"},
         [&] { run(one_value, rows, size, part); });
+  test::expect_error(Error::Kind::shape,
+      {"last batch of an epoch is of one row: 9 rows in batches of 4", "batch_norm2d"}, [&] {
+        nn::Net net(one_value, {1, 4, 4});
+        nn::Sgd optimizer(net.named_parameters());
+        TensorBatches batches({Tensor::ones({9, 16}), sample_labels(9, 2, 1)}, {.size = 4});
+        Trainer(net, optimizer).fit(batches);
+      });
   run(one_value, 8, 4, 0);
   run(one_value, 10, 4, 2);
   run(four_values, 9, 4, 0);

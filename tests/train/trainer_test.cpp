@@ -168,6 +168,137 @@ TEST(Trainer, ResumesToTheBit) {
     });
 }
 
+// Reads sequences [B, 3, 2] of any type, as numbers.
+struct Reader : nn::Module {
+  explicit Reader(Device device) { linear->to(device); }
+  Tensor forward(const Tensor& x) override {
+    return (*linear)(cast(reshape(x, {x.size(0), 6}), DType::f32));
+  }
+  std::string describe() const override { return "Reader"; }
+  std::shared_ptr<nn::Linear> linear = add("linear", std::make_shared<nn::Linear>(6, 4));
+};
+
+// Of a set of tensors: however far within two epochs a run is saved, what goes on ends with the
+// file of a run that was not stopped, and no batch is read but those to come and one of each shape.
+void check_tensors_resume(const Tensors& set, const TensorBatchOptions& options, Device device) {
+  struct Counted : BatchSource {
+    Counted(const Tensors& set, const TensorBatchOptions& options, int64_t size, bool drop_last)
+        : BatchSource(set[0].size(0), size, drop_last), inner(set, options) {}
+    Fed take() override {
+      ++taken;
+      inner.seek(advance());
+      return inner.take();
+    }
+    std::string describe() const override { return inner.describe(); }
+    uint32_t crc32() override { return inner.crc32(); }
+    TensorBatches inner;
+    int64_t taken = 0;
+  };
+  struct Run {
+    Run(const Tensors& set, const TensorBatchOptions& options, bool fused, Device device)
+        : model(seeded(device)),
+          optimizer(model.named_parameters(), {.lr = 0.01}),
+          trainer(model, optimizer, {.loss = loss_of(set), .fused = fused}),
+          batches(set, options, options.size, options.drop_last) {}
+    static Device seeded(Device device) {
+      manual_seed(11);
+      nn::init::manual_seed(3);
+      return device;
+    }
+    static std::function<Tensor(const Tensor&, const Tensor&)> loss_of(const Tensors& set) {
+      if (is_float(set[1].dtype())) return nn::MseLoss{};
+      return nn::CrossEntropyLoss{};
+    }
+    Reader model;
+    nn::Adam optimizer;
+    Trainer trainer;
+    Counted batches;
+  };
+  const test::TempDir folder;
+  const std::string file = folder.file("run.safetensors");
+  for (const bool fused : {false, true}) {
+    Run straight(set, options, fused, device);
+    const int64_t n = straight.batches.per_epoch(), all = 2 * n;
+    const bool ragged = straight.batches.rows_of({0, n - 1}) != straight.batches.rows_of({0, 0});
+    while (straight.trainer.epoch() < 2) straight.trainer.fit(straight.batches);
+    straight.trainer.save(file);
+    const std::string wanted = test::text_of(file);
+    for (int64_t stop = 0; stop <= all; ++stop) {
+      Run first(set, options, fused, device), second(set, options, fused, device);
+      while (stop > 0 && first.trainer.at().step < stop)
+        first.trainer.fit(first.batches, [&] {
+          if (first.trainer.at().step == stop) first.trainer.stop();
+        });
+      first.trainer.save(file);
+      manual_seed(99);
+      ASSERT_TRUE(second.trainer.resume(file, second.batches));
+      EXPECT_EQ(second.trainer.at().step, stop);
+      while (second.trainer.epoch() < 2) second.trainer.fit(second.batches);
+      EXPECT_LE(second.batches.taken, all - stop + (fused ? 1 + ragged : 0));
+      second.trainer.save(file);
+      EXPECT_TRUE(test::text_of(file) == wanted)
+          << (fused ? "fused" : "eager") << ", stopped after " << stop << " of " << all;
+    }
+  }
+}
+// Sequences of numbers with sequences as targets, tokens with labels, batches that divide and not.
+void check_all_tensors_resume(Device device) {
+  const Tensor tokens = Tensor::from(sample_labels(22 * 6, 9, 5).to_vector<int64_t>(), {22, 3, 2}),
+               targets = cast(sample_tensor({22, 4}, 2, -1, 1), DType::f32),
+               labels = sample_labels(22, 4, 3);
+  check_tensors_resume(
+      {sample_tensor({22, 3, 2}, 1, -1, 1), targets}, {.size = 8, .device = device}, device);
+  check_tensors_resume({tokens, labels}, {.size = 6, .seed = 3, .device = device}, device);
+  check_tensors_resume({cast(tokens, DType::i32), labels},
+      {.size = 8, .shuffle = false, .drop_last = true, .device = device}, device);
+}
+TEST(Trainer, TensorsResumeToTheBit) { check_all_tensors_resume(kCpu); }
+TEST(TrainerSimt, TensorsResumeToTheBit) { check_all_tensors_resume(kSimt); }
+
+TEST(Trainer, EvaluatesASource) {
+  const Tensor x = sample_tensor({22, 3, 2}, 1, -1, 1), labels = sample_labels(22, 4, 3);
+  TensorBatches batches({x, labels}, {.size = 8, .shuffle = false});
+  Reader model(kCpu);
+  nn::Sgd optimizer(model.named_parameters());
+  Trainer trainer(model, optimizer);
+  const Score score = trainer.evaluate(batches),
+              whole = trainer.evaluate(std::vector<Tensors>{{x, labels}});
+  EXPECT_EQ(score.rows, 22);
+  EXPECT_EQ(score.correct, whole.correct);
+  EXPECT_NEAR(score.loss_sum, whole.loss_sum, 1e-4);
+  batches.seek({1, 2});
+  EXPECT_EQ(trainer.evaluate(batches).rows, 6) << "the rest of the epoch";
+}
+
+TEST(Trainer, ResumeOfOtherTensorsIsRefused) {
+  const test::TempDir folder;
+  const std::string file = folder.file("a.safetensors");
+  const Tensor x = sample_tensor({100, 3, 2}, 1, -1, 1), labels = sample_labels(100, 4, 3);
+  const auto make = [] {
+    auto model = std::make_shared<Reader>(kCpu);
+    auto optimizer = std::make_shared<nn::Sgd>(model->named_parameters());
+    return std::make_unique<Trainer>(model, optimizer);
+  };
+  TensorBatches batches({x, labels}, {.size = 60});
+  const auto trainer = make();
+  trainer->fit(batches);
+  trainer->save(file);
+  const auto refused = [&](const Tensors& set, const TensorBatchOptions& options,
+                           const std::vector<std::string>& facts) {
+    TensorBatches other(set, options);
+    expect_error(Error::Kind::checkpoint, facts, [&] { make()->resume(file, other); });
+  };
+  refused({x, labels}, {.size = 70}, {"of other batches", "batches of 60", "batches of 70"});
+  refused({x, labels}, {.size = 60, .seed = 2}, {"of other batches", "seed 1", "seed 2"});
+  refused({x, labels}, {.size = 60, .shuffle = false}, {"of other batches", "in their order"});
+  refused({x, labels}, {.size = 60, .drop_last = true}, {"of other batches", "whole"});
+  refused({x, cast(labels, DType::i64)}, {.size = 60}, {"of other batches", "i32[100]", "i64"});
+  refused({slice(sample_tensor({101, 3, 2}, 1, -1, 1), 0, 1, 101), labels}, {.size = 60},
+      {"cannot resume with other data", "crc32 of the data was"});
+  TensorBatches same({copy(x), copy(labels)}, {.size = 60});
+  EXPECT_TRUE(make()->resume(file, same));
+}
+
 TEST(Trainer, GoesOnWithABatchesWhereTheCallbackStopped) {
   const Split split = digits(50);
   Batches a(split, {.size = 16}), b(split, {.size = 16});
