@@ -9,20 +9,11 @@
 #include "nn/mlp.h"
 #include "nn/net.h"
 #include "nn/state_dict.h"
-#include "ops/product/gemm_library.h"
 
 namespace sinter::mnist {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::unique_ptr<nn::Optimizer> make_optimizer(
-    const OptimizerFlags& flags, const nn::Module& model) {
-  const nn::OptimizerChoice& choice = nn::optimizer_named(flags.optimizer);
-  return choice.make(model.named_parameters(), flags.lr.value(),
-      flags.weight_decay.value_or(choice.weight_decay), flags.momentum,
-      flags.betas.empty() ? choice.betas : nn::Betas{flags.betas[0], flags.betas[1]});
-}
 
 std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {
   const ImageShape image = flags.image();
@@ -89,33 +80,18 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
 
 std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
     int64_t steps, std::vector<capture::Refused> choices) {
-  set_allow_tf32(flags.model.dtype == "tf32");
-  const OptimizerFlags& optimizer = flags.optimizer;
-  auto made = make_optimizer(optimizer, *model);
-  return std::make_unique<Trainer>(std::move(model), std::move(made),
-      TrainerOptions{.loss = nn::CrossEntropyLoss{optimizer.label_smoothing},
-          .fused = flags.mode.mode == "fused",
-          .capture = {.rules = capture::RuleSet(flags.mode.rules),
-              .measure = flags.mode.measures(),
-              .choices = std::move(choices)},
-          .schedule = optimizer.schedule_of(steps),
-          .clip = optimizer.clip,
-          .part = optimizer.accum > 1 ? optimizer.batch : 0});
+  return cli::make_trainer(flags, std::move(model),
+      nn::CrossEntropyLoss{flags.optimizer.label_smoothing}, flags.model.dtype, steps,
+      std::move(choices));
 }
 
 std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
-  const Device device = batch.images.device();
-  const std::string work =
-      fmt::format("{}, images {}{}, {}", flags.model.describe(), batch.images.shape().str(),
-          flags.optimizer.accum > 1 ? str(" in parts of ", flags.optimizer.batch) : "",
-          flags.model.dtype);
-  return cli::choose_threads(flags.common->threads, device, work, [&] {
-    TrainFlags eager = flags;
-    eager.mode.mode = "eager";
-    const std::shared_ptr<Trainer> scratch =
-        make_trainer(eager, make_model(flags.model, flags.common->seed, device), 1000);
-    return [scratch, &batch] { scratch->step(batch); };
-  });
+  return cli::choose_threads(flags, flags.model.describe(), flags.model.dtype,
+      {batch.images, batch.labels}, [&](const cli::TrainFlags& eager) {
+        return cli::make_trainer(eager,
+            make_model(flags.model, flags.common->seed, batch.images.device()),
+            nn::CrossEntropyLoss{eager.optimizer.label_smoothing}, flags.model.dtype, 1000);
+      });
 }
 
 std::string find_checkpoint(
@@ -215,44 +191,6 @@ std::string take_weights(nn::Module& model, const SavedModel& saved) {
 
 void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
   nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
-}
-
-void add_step_flags(Command& command, CommonFlags& common, StepFlags& step) {
-  Flags& flags = command.flags;
-  step.train.common = &common;
-  add_data_flags(flags, step.train.data);
-  add_model_flags(flags, step.train.model);
-  flags.word("from", step.from, "RUN|FILE", "a run folder or a safetensors file").standard =
-      "new weights";
-  add_step_flags(flags, step.train.optimizer);
-  command.check = [&flags, &step] {
-    if (!step.from.empty())
-      adopt_model(flags, step.train, step.saved.emplace(read_model(step.from)));
-    resolve_step(flags, step.train);
-  };
-}
-
-Batch first_batch(StepFlags& step, Output& out) {
-  TrainFlags& flags = step.train;
-  DataOptions wanted = flags.data.options(flags.model.classes);
-  const int64_t rows = flags.optimizer.rows_of_step();
-  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
-  Dataset data = load_dataset(wanted);
-  if (step.saved) check_images(*step.saved, data.train.image(), data.name);
-  flags.model.image_size = data.train.image().str();
-  const Device device = choose_device(flags.common->device).first;
-  data.to(device);
-  const Batch batch = Batches(data.train, flags.batches(device)).next();
-  out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
-  if (batch.labels.numel() < rows) {
-    out.note("note", "a batch of {} rows was asked for; the set has {}", grouped(rows),
-        grouped(batch.labels.numel()));
-  }
-  note_emulator(device, out);
-  const std::string threads = choose_threads(flags, batch);
-  if (device == kCpu) out.note("threads", threads);
-  manual_seed(flags.common->seed);
-  return batch;
 }
 
 void add_from_flags(Flags& flags, FromFlags& from) {

@@ -7,20 +7,17 @@
 // are always those of the tensors.
 #pragma once
 
+#include "cli/job.h"
 #include "examples/mnist/flags.h"
 #include "nn/safetensors.h"
-#include "train/trainer.h"
 
 namespace sinter::mnist {
 
 // Drawn on the CPU, so that the numbers are those of every device.
 std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device);
-// `steps`: of the whole run, for the schedule. `choices`: of an earlier capture, see
-// capture::StepOptions.
+// See cli/job.h.
 std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
     int64_t steps, std::vector<capture::Refused> choices = {});
-// cli::choose_threads() by the eager step of a scratch model, for all modes alike. Draws random
-// numbers, if the step does.
 std::string choose_threads(const TrainFlags& flags, const Batch& batch);
 
 struct SavedModel {
@@ -50,18 +47,6 @@ void check_images(const SavedModel& saved, const ImageShape& images, const std::
 void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved);
 std::string take_weights(nn::Module& model, const SavedModel& saved);
 void save_model(const std::string& path, const nn::Module& model, const std::string& config);
-
-// The flags of the commands that look at one training step, compare and inspect.
-struct StepFlags {
-  TrainFlags train;
-  std::string from;
-  std::optional<SavedModel> saved{};  // what is there
-};
-// Data, model, --from, and the optimizer's step; the command's check() reads the model.
-void add_step_flags(Command& command, CommonFlags& common, StepFlags& step);
-// The step's batch on its device; threads are chosen, random numbers begin, and it is said what is
-// there. Throws as load_dataset() and check_images().
-Batch first_batch(StepFlags& step, Output& out);
 
 // The flags of eval and predict: --from, and the data with the checkpoint's as the default.
 struct FromFlags {

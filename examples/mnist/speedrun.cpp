@@ -152,7 +152,7 @@ void add_speedrun(App& app, Command& command) {
   train.run.preset = "fast99";
   Flags& flags = command.flags;
   flags.topic("speedrun");
-  add_preset_flag(flags, train.run);
+  add_preset_flag(flags, train.run, preset_names());
   flags.number("seeds", speedrun.seeds, 2, 1000, "runs, of --seed, --seed + 1, ..");
   add_target_flag(flags, train.run);
   Flag& seconds = flags.number(

@@ -261,7 +261,8 @@ Resumed open_resumed(Flags& flags, TrainFlags& train) {
   const nn::Checkpoint& checkpoint = out.checkpoint;
 
   CommonFlags common;
-  TrainFlags then{.common = &common};
+  TrainFlags then;
+  then.common = &common;
   const Flags saved = saved_flags(checkpoint.config, checkpoint.path, then);
   out.place = then.data.what;
   apply_saved_config(checkpoint.config, checkpoint.path, flags);

@@ -8,7 +8,8 @@ void one(Bytes bytes) {
   for (const cli::Source source : {cli::Source::file, cli::Source::checkpoint}) {
     guarded([&] {
       cli::CommonFlags common;
-      mnist::TrainFlags train{.common = &common};
+      mnist::TrainFlags train;
+      train.common = &common;
       cli::Flags flags;
       cli::add_common_flags(flags, common);
       mnist::add_train_flags(flags, train);
