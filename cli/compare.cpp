@@ -71,7 +71,7 @@ struct Maker {
 
   std::unique_ptr<Trainer> operator()(const char* mode, const std::string& rules, bool clip = true,
       std::vector<capture::Refused> choices = {}) const {
-    TrainFlags flags = job.flags();
+    TrainFlags flags = job.flags;
     if (!clip) flags.optimizer.clip = 0;
     flags.mode.mode = mode;
     flags.mode.rules = rules;
@@ -302,8 +302,9 @@ void check_agreement(const Parity& parity, const CompareRun& compare_run, double
 }
 
 int run_compare(
-    const CommonFlags& common, Job& job, const ComparisonFlags& comparison_flags, Output& out) {
-  const TrainFlags& flags = job.flags();
+    const Flags& given, Job& job, const ComparisonFlags& comparison_flags, Output& out) {
+  const TrainFlags& flags = job.flags;
+  const CommonFlags& common = *flags.common;
   const Device device = choose_device(common.device).first;
   CompareRun compare_run{common, flags.mode, comparison_flags, out, "compare", "", job.name(),
       flags.optimizer.rows_of_step()};
@@ -312,7 +313,7 @@ int run_compare(
   comparison.rules = flags.mode.rules;
   comparison.dtype = job.dtype();
   compare_run.check_flags();
-  const Tensors batch = first_batch(job, out);
+  const Tensors batch = load_batch(job, given, out);
   const int64_t rows = batch[0].size(0);
   compare_run.workload = job.workload();
   comparison.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}", job.describe(),
@@ -393,13 +394,14 @@ int run_compare(
 
 }  // namespace
 
-void add_compare(App& app, Command& command, Job& job) {
+void add_compare(App& app, Command& command, const JobMaker& make) {
   static ComparisonFlags comparison;
-  job.add_flags(command.flags);
-  add_comparison_flags(command.flags, job.flags().mode, comparison);
-  command.check = [&command, &job] { job.check(command.flags); };
-  command.run = [&app, &job](
-                    Output& out) { return run_compare(app.common(), job, comparison, out); };
+  static const std::unique_ptr<Job> job = make(app.common());
+  add_step_flags(command.flags, *job);
+  add_comparison_flags(command.flags, job->flags.mode, comparison);
+  command.check = [&command] { check_flags(command.flags, *job, Use::step); };
+  command.run = [&command](
+                    Output& out) { return run_compare(command.flags, *job, comparison, out); };
 }
 
 }  // namespace sinter::cli

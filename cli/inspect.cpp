@@ -17,10 +17,11 @@ struct InspectFlags {
   bool text = false, force = false;
 };
 
-int run_inspect(const CommonFlags& common, Job& job, const InspectFlags& inspect, Output& out) {
-  TrainFlags flags = job.flags();
+int run_inspect(const Flags& given, Job& job, const InspectFlags& inspect, Output& out) {
+  TrainFlags flags = job.flags;
+  const CommonFlags& common = *flags.common;
   flags.mode.mode = "fused";
-  const Tensors batch = first_batch(job, out);
+  const Tensors batch = load_batch(job, given, out);
   const auto trainer = job.make_trainer(flags, batch[0].device(), 1000);
   if (const std::string weights = job.weights(); !weights.empty()) out.note("model", weights);
   for (int i = 0; i < 2; ++i) trainer->step(batch);  // recorded and captured
@@ -42,19 +43,20 @@ int run_inspect(const CommonFlags& common, Job& job, const InspectFlags& inspect
 
 }  // namespace
 
-void add_inspect(App& app, Command& command, Job& job) {
+void add_inspect(App& app, Command& command, const JobMaker& make) {
   static InspectFlags inspect;
-  job.add_flags(command.flags);
+  static const std::unique_ptr<Job> job = make(app.common());
+  add_step_flags(command.flags, *job);
   command.flags.topic("walk");
-  add_rules_flag(command.flags, job.flags().mode.rules);
+  add_rules_flag(command.flags, job->flags.mode.rules);
   not_saved(command.flags.toggle("text", inspect.text, "print the walk in place of a page"));
   command.flags.word("output,o", inspect.file, "FILE", "the page");
   not_saved(command.flags.toggle("force", inspect.force, "write over the page that is there"));
-  command.check = [&app, &command, &job] {
-    job.check(command.flags);
+  command.check = [&app, &command] {
+    check_flags(command.flags, *job, Use::step);
     if (!inspect.text && !app.common().json) check_writable(inspect.file, "-o", inspect.force);
   };
-  command.run = [&app, &job](Output& out) { return run_inspect(app.common(), job, inspect, out); };
+  command.run = [&command](Output& out) { return run_inspect(command.flags, *job, inspect, out); };
 }
 
 }  // namespace sinter::cli

@@ -60,9 +60,8 @@ template <class Numbers> std::string usual_numbers(Numbers nn::OptimizerChoice::
 
 }  // namespace
 
-std::string TrainFlags::workload(const std::string& model) const {
-  return str(model, ", ", optimizer.optimizer,
-      optimizer.accum > 1 ? str(" in parts of ", optimizer.batch) : "");
+std::string Metric::text(double value, int more_decimals) const {
+  return fmt::format("{:.{}f}{}", scale * value, decimals + more_decimals, unit);
 }
 
 nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
@@ -72,15 +71,13 @@ nn::Schedule OptimizerFlags::schedule_of(int64_t steps_of_run) const {
       .warmup = warmup_steps(warmup, steps_of_run)};
 }
 
-void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer) {
+void add_epoch_flags(Flags& flags, OptimizerFlags& optimizer, const Metric& metric) {
   flags.topic("optimizer");
   flags.number("epochs,num-epochs", optimizer.epochs, 1, 1'000'000, "passes over the training set")
       .get = [&optimizer] { return optimizer.steps ? "" : std::to_string(optimizer.epochs); };
   flags.number("steps", optimizer.steps, 1, kMany, "steps in place of epochs");
   flags.number("patience", optimizer.patience, 0, 1'000'000,
-      "end after N epochs without a better val accuracy; 0 never");
-  add_step_flags(flags, optimizer);
-  flags.number("eval-batch-size,test-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
+      str("end after N epochs without a better val ", metric.name, "; 0 never"));
 }
 
 void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
@@ -109,7 +106,10 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
       .standard = "0, onecycle 20%";
   flags.number(
       "clip,max-grad-norm", optimizer.clip, 0, 1e6, "largest norm of all gradients; 0 off");
-  flags.number("label-smoothing", optimizer.label_smoothing, 0, 0.99, "");
+}
+
+void add_eval_flag(Flags& flags, OptimizerFlags& optimizer) {
+  flags.number("eval-batch-size,test-batch-size", optimizer.eval_batch, 1, 1'000'000, "");
 }
 
 void add_mode_flags(Flags& flags, ModeFlags& mode) {
@@ -128,13 +128,16 @@ void add_preset_flag(Flags& flags, RunFlags& run, std::vector<std::string> names
       "preset", run.preset, std::move(names), "a named list of flags; others given win"));
 }
 
-void add_target_flag(Flags& flags, RunFlags& run) {
-  flags.number("target-acc", run.target_acc, 0, 100, "wanted test accuracy in %; exit 7 below it");
+void add_target_flag(Flags& flags, RunFlags& run, const Metric& metric) {
+  flags.number(metric.target, run.target, metric.low, metric.high,
+      fmt::format("wanted test {}{}; exit 7 {} it", metric.name,
+          metric.unit.empty() ? "" : " in" + metric.unit, metric.rises ? "below" : "above"));
 }
 
-void add_run_flags(Flags& flags, RunFlags& run, std::vector<std::string> presets) {
+void add_folder_flags(
+    Flags& flags, RunFlags& run, const Metric& metric, std::vector<std::string> presets) {
   flags.topic("run");
-  add_preset_flag(flags, run, std::move(presets));
+  if (!presets.empty()) add_preset_flag(flags, run, std::move(presets));
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
   not_saved(flags.toggle("force", run.force,
       "start over in a folder that holds a run, write over a graph that is there"));
@@ -144,14 +147,10 @@ void add_run_flags(Flags& flags, RunFlags& run, std::vector<std::string> presets
   Flag& resume = flags.word("resume", run.resume, "RUN", "go on with a run that was stopped");
   resume.saved = false;
   resume.bare_value = "runs/last";
-  Flag& stop = flags.number(
-      "stop-after", run.stop_after, 0, kMany, "as if a signal came after step N: for tests");
-  stop.saved = false;
-  stop.hidden = true;
   flags.word("init", run.init, "FILE", "start from these weights (safetensors)");
   flags.number(
       "log-every,log-interval", run.log_every, 1, 1'000'000'000, "steps between looks at the loss");
-  add_target_flag(flags, run);
+  add_target_flag(flags, run, metric);
   not_saved(flags.number("rank-timeout", run.rank_timeout, 1, 1e6,
       "of several processes (mpirun): seconds to wait for one that hangs"));
   not_saved(flags.toggle("dry-run", run.dry_run,

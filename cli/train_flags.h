@@ -24,7 +24,7 @@ struct OptimizerFlags {
   std::optional<double> weight_decay;
   std::string schedule = "constant";
   std::string warmup = "";  // steps, or a share of all with %
-  double clip = 0, label_smoothing = 0;
+  double clip = 0;
   int64_t accum = 1;     // parts of a step's rows, one after the other
   int64_t patience = 0;  // epochs without a better val accuracy before the run ends; 0: never
 
@@ -47,9 +47,9 @@ struct ModeFlags : FusionFlags {
 struct RunFlags {
   std::string preset, out, init, resume;
   bool force = false, dry_run = false, overfit_batch = false, check_nan = false;
-  int64_t save_every = 1, save_steps = 0, log_every = 100, stop_after = 0;
-  std::optional<double> target_acc;
-  double rank_timeout = 60;  // seconds
+  int64_t save_every = 1, save_steps = 0, log_every = 100;
+  std::optional<double> target;  // of the test's metric, as it is shown
+  double rank_timeout = 60;      // seconds
 };
 
 struct TrainFlags {
@@ -57,19 +57,32 @@ struct TrainFlags {
   OptimizerFlags optimizer;
   ModeFlags mode;
   RunFlags run;
-
-  // What a step of this model does: of equal text, profiles can be compared.
-  std::string workload(const std::string& model) const;
 };
 
-void add_optimizer_flags(Flags& flags, OptimizerFlags& optimizer);
-// Those of the optimizer but for --epochs and --steps.
+// The number that says how good a model is.
+struct Metric {
+  std::string name;               // "accuracy": --patience and best go by that of val
+  std::string unit{};             // " %"
+  double scale = 1;               // what is shown is so many times the value
+  int decimals = 4;               // behind the point
+  bool rises = true;              // the larger, the better
+  std::string target = "target";  // the flag of a wanted one, and its range
+  double low = -1e300, high = 1e300;
+
+  std::string text(double value, int more_decimals = 0) const;
+  bool better(double a, double b) const { return rises ? a > b : a < b; }
+};
+
+// Topic "optimizer": how long a run is, the step, and --eval-batch-size.
+void add_epoch_flags(Flags& flags, OptimizerFlags& optimizer, const Metric& metric);
 void add_step_flags(Flags& flags, OptimizerFlags& optimizer);
+void add_eval_flag(Flags& flags, OptimizerFlags& optimizer);
 void add_mode_flags(Flags& flags, ModeFlags& mode);
 // --preset NAME, of a program that has some.
 void add_preset_flag(Flags& flags, RunFlags& run, std::vector<std::string> names);
-void add_target_flag(Flags& flags, RunFlags& run);
-void add_run_flags(Flags& flags, RunFlags& run, std::vector<std::string> presets);
+void add_target_flag(Flags& flags, RunFlags& run, const Metric& metric);
+void add_folder_flags(
+    Flags& flags, RunFlags& run, const Metric& metric, std::vector<std::string> presets);
 
 // Gives --lr and --lr-warmup their values where they depend on the optimizer and the schedule.
 void resolve_optimizer(const Flags& flags, OptimizerFlags& optimizer);

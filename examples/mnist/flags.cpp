@@ -94,8 +94,9 @@ void add_data_flags(Flags& flags, DataFlags& data) {
   Flag& what = flags.word("data", data.what, "WHAT",
       "a folder of the four MNIST files; two or four files, IDX or NumPy: images,labels; or "
       "synthetic; else $SINTER_DATA, ./data/mnist, ..");
-  flags.word("data-crc32", data.crc32, "HEX", "of the data of a run: for its config").hidden = true;
   what.variable = "SINTER_DATA";
+  what.place = true;
+  flags.word("data-crc32", data.crc32, "HEX", "of the data of a run: for its config").hidden = true;
   flags.number("val", data.val, 0, kMany, "held out: the last of train, at most 1/12 of it");
   flags.number("limit", data.limit, 0, kMany, "only the first N of each set; 0 all");
   flags.choice("normalize", data.normalize, {"none", "mnist"}, "mnist: (x/255 - 0.1307) / 0.3081");
@@ -127,42 +128,22 @@ void add_model_flags(Flags& flags, ModelFlags& model) {
       .hidden = true;
 }
 
-void add_recipe_flags(Flags& flags, TrainFlags& train) {
-  add_data_flags(flags, train.data);
-  flags.word("augment", train.data.augment, "LIST",
+void add_augment_flag(Flags& flags, DataFlags& data) {
+  flags.word("augment", data.augment, "LIST",
       "change the images of training: shift=2,rotate=10,scale=10 (pixels, degrees, percent)",
       parse_augment);
-  add_model_flags(flags, train.model);
-  add_optimizer_flags(flags, train.optimizer);
 }
 
-void add_train_flags(Flags& flags, TrainFlags& train) {
-  add_recipe_flags(flags, train);
-  add_mode_flags(flags, train.mode);
-  add_run_flags(flags, train.run, preset_names());
-}
-
-void resolve(const Flags& flags, TrainFlags& train) {
-  if (flags.first_wins("epochs", "steps")) train.optimizer.steps.reset();
-  resolve_step(flags, train);
-  SINTER_CHECK(train.optimizer.patience == 0 || train.data.val > 0, usage,
-      "usage: --patience needs a val set: --val is 0, --patience " +
-          std::to_string(train.optimizer.patience),
-      "--val 5000");
-  check_run(flags, train);
-}
-
-void resolve_step(const Flags& flags, TrainFlags& train) {
-  resolve_optimizer(flags, train.optimizer);
-  if (train.model.model == "geglu") {
-    std::vector<int64_t>& hidden = train.model.hidden;
+void resolve_model(ModelFlags& model, const CommonFlags& common) {
+  if (model.model == "geglu") {
+    std::vector<int64_t>& hidden = model.hidden;
     if (hidden == ModelFlags{}.hidden) hidden.resize(1);
     SINTER_CHECK(hidden.size() == 1, usage,
         fmt::format("usage: --model geglu has one hidden width: --hidden has {}: {}", hidden.size(),
             join(hidden, ",")),
         fmt::format("--hidden {}", hidden[0]));
   }
-  check_dtype(train.model.dtype, *train.common);
+  check_dtype(model.dtype, common);
 }
 
 bool cpu_has(std::string_view feature) {
@@ -212,9 +193,8 @@ std::vector<std::string> preset_names() {
 
 std::optional<double> preset_seconds(const std::string& name) { return preset_named(name).seconds; }
 
-std::string preset(const std::string& name, const CommonFlags& common, const std::string& command) {
-  if (name.empty()) return "";
-  std::string config = str("[", command, "]\n", preset_named(name).flags);
+std::string preset(const std::string& name, const CommonFlags& common) {
+  std::string config = preset_named(name).flags;
   if (name == "fast98") {
     const Device device = choose_device(common.device).first;
     const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));

@@ -1,6 +1,5 @@
 // The commands of `mnist`, and their flags: a struct and a function per topic, shared by the
-// commands that have it. The structs hold checked values; resolve() fills in what depends on other
-// flags.
+// commands that have it. The structs hold checked values.
 #pragma once
 
 #include "cli/commands.h"
@@ -46,37 +45,16 @@ struct ModelFlags {
   DType batch_dtype() const { return dtype == "bf16" ? DType::bf16 : DType::f32; }
 };
 
-struct TrainFlags : cli::TrainFlags {
-  DataFlags data;
-  ModelFlags model;
-
-  std::string workload() const { return cli::TrainFlags::workload(model.describe()); }
-  // A step's rows.
-  BatchOptions batches(Device device) const {
-    return {.size = optimizer.rows_of_step(),
-        .seed = common->seed,
-        .dtype = model.batch_dtype(),
-        .normalize = data.normalization(),
-        .device = device,
-        .augment = parse_augment(data.augment)};
-  }
-};
-
 void add_data_flags(Flags& flags, DataFlags& data);
+void add_augment_flag(Flags& flags, DataFlags& data);
 void add_model_flags(Flags& flags, ModelFlags& model);
-void add_recipe_flags(Flags& flags, TrainFlags& train);  // of data, model and optimizer
-void add_train_flags(Flags& flags, TrainFlags& train);
+// What goes together of a model's flags; a geglu has one width.
+void resolve_model(ModelFlags& model, const CommonFlags& common);
 
-// Checks what goes together, and gives --lr and --lr-warmup their values where they depend on the
-// optimizer and the schedule.
-void resolve(const Flags& flags, TrainFlags& train);
-void resolve_step(const Flags& flags, TrainFlags& train);  // the same without the flags of a whole
-                                                           // run
-// The config of --preset NAME, of those that preset_names() lists, for a command; "" of no name.
-std::string preset(
-    const std::string& name, const CommonFlags& common, const std::string& command = "train");
+// What --preset names: the lines of its config, and the training time that it is to keep on two
+// quiet cores, where one is set.
 std::vector<std::string> preset_names();
-// The training time that it is to keep on two quiet cores, where one is set.
+std::string preset(const std::string& name, const CommonFlags& common);
 std::optional<double> preset_seconds(const std::string& name);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);

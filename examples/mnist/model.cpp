@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/atomic_file.h"
+#include "examples/mnist/job.h"
 #include "nn/glu.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
@@ -78,58 +78,6 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
   return model;
 }
 
-std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
-    int64_t steps, std::vector<capture::Refused> choices) {
-  return cli::make_trainer(flags, std::move(model),
-      nn::CrossEntropyLoss{flags.optimizer.label_smoothing}, flags.model.dtype, steps,
-      std::move(choices));
-}
-
-std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
-  return cli::choose_threads(flags, flags.model.describe(), flags.model.dtype,
-      {batch.images, batch.labels}, [&](const cli::TrainFlags& eager) {
-        return cli::make_trainer(eager,
-            make_model(flags.model, flags.common->seed, batch.images.device()),
-            nn::CrossEntropyLoss{eager.optimizer.label_smoothing}, flags.model.dtype, 1000);
-      });
-}
-
-std::string find_checkpoint(
-    const std::string& run_or_file, std::initializer_list<const char*> names) {
-  std::error_code error;
-  const std::string shown = sinter::shown(run_or_file);
-  const char* hint = "mnist train makes one; another RUN or FILE.safetensors can be named";
-  const fs::file_status status = fs::status(run_or_file, error);
-  SINTER_CHECK(fs::exists(status), checkpoint, str("checkpoint: nothing there: ", shown), hint);
-  if (!fs::is_directory(status)) return run_or_file;
-  for (const char* name : names) {
-    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error))
-      return path.string();
-  }
-  throw Error(Error::Kind::checkpoint,
-      str("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
-}
-
-void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {
-  constexpr size_t kMaxConfig = 1 << 16;
-  try {
-    SINTER_CHECK(config.size() <= kMaxConfig, usage,
-        str("it has ", config.size(), " bytes, at most ", kMaxConfig));
-    apply_config(config, "sinter.config", flags, "train", {"train"}, Source::checkpoint);
-  } catch (const Error& error) {
-    throw Error(Error::Kind::checkpoint,
-        str("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
-  }
-}
-
-Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train) {
-  Flags flags;
-  add_common_flags(flags, *train.common);
-  add_train_flags(flags, train);
-  apply_saved_config(config, file, flags);
-  return flags;
-}
-
 SavedModel read_model(const std::string& run_or_file) {
   SavedModel saved;
   saved.path =
@@ -140,12 +88,14 @@ SavedModel read_model(const std::string& run_or_file) {
   for (nn::NamedTensor& item : file.tensors) {
     if (!item.name.starts_with("sinter.")) saved.tensors.push_back(std::move(item));
   }
-  saved.flags.common = &saved.common;
   ModelFlags& model = saved.flags.model;
   const Chain chain = chain_of(saved.tensors);
   const auto config = file.metadata.find("sinter.config");
   if (config != file.metadata.end()) {
-    saved_flags(config->second, shown, saved.flags);
+    CommonFlags common;
+    DigitsJob job(common);
+    saved_flags(config->second, shown, job);
+    saved.flags = job.recipe;
     if (!model.net().empty()) return saved;
   } else {
     saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
@@ -171,12 +121,12 @@ void check_images(const SavedModel& saved, const ImageShape& images, const std::
           escaped(saved.path), " reads ", model.image_size));
 }
 
-void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved) {
-  if (!flags.given("normalize")) train.data.normalize = saved.flags.data.normalize;
+void adopt_model(const Flags& flags, RecipeFlags& recipe, const SavedModel& saved) {
+  if (!flags.given("normalize")) recipe.data.normalize = saved.flags.data.normalize;
   if (flags.given("model") || flags.given("hidden")) return;
   require_model(saved);
   const ModelFlags& there = saved.flags.model;
-  ModelFlags& model = train.model;
+  ModelFlags& model = recipe.model;
   model.model = there.model;
   model.hidden = there.hidden;
   if (!flags.given("classes")) model.classes = there.classes;
@@ -187,10 +137,6 @@ void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved)
 std::string take_weights(nn::Module& model, const SavedModel& saved) {
   return nn::load_state_dict(model, saved.tensors,
       {.source = saved.path, .hint = "leave out --model and --hidden to take them from the file"});
-}
-
-void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
-  nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
 }
 
 void add_from_flags(Flags& flags, FromFlags& from) {

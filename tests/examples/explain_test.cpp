@@ -256,12 +256,12 @@ TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
   const Words train{
       "train", "--data", "synthetic", "--limit", "600", "--batch", "20", "--profile=table,json"};
   std::string output;
-  for (const Words& command :
-      {train + Words{"--out", "eager"}, train + Words{"--mode", "fused", "--out", "fused"},
-          Words{"compare", "--data", "synthetic"},
-          Words{"compare", "--batch", "1", "--hidden", "8"},
-          Words{"bench", "--batch", "1,2", "--hidden", "8"},
-          Words{"diff", "eager/profile.json", "fused/profile.json"}}) {
+  for (const Words& command : {train + Words{"--mode", "eager", "--out", "eager"},
+           train + Words{"--mode", "fused", "--out", "fused"},
+           Words{"compare", "--data", "synthetic"},
+           Words{"compare", "--batch", "1", "--hidden", "8"},
+           Words{"bench", "--batch", "1,2", "--hidden", "8"},
+           Words{"diff", "eager/profile.json", "fused/profile.json"}}) {
     // Not by --device auto, whose reason has words of the driver.
     const Result r =
         program.run(0, command[0] == "diff" ? command : command + Words{"--device", "cpu"});

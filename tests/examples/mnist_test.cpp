@@ -99,7 +99,8 @@ TEST(Mnist, ALossThatIsNotANumberEndsTheRun) {
   EXPECT_EQ(r.out, "");
   expect_facts(r.err, {"train: loss is ", "(epoch 1, batch ", "last good ", "lr 1e+06",
                           "hint: --lr 0.1 (the default of sgd) or --clip 1"});
-  expect_facts(program.run(6, with(train, {"--check-nan"})).err, {": the result is "});
+  expect_facts(
+      program.run(6, with(train, {"--mode", "eager", "--check-nan"})).err, {": the result is "});
 }
 
 TEST(Mnist, ATargetMissedIsStatus7AfterTheResult) {
@@ -181,7 +182,8 @@ TEST(Mnist, ADumbTerminalGetsWholeLines) {
 
 TEST(Mnist, ProfilePrintsItsTable) {
   const Program program;
-  const Result r = program.run(0, with(kQuick, {"--profile", "--profile-steps", "1:1:3"}));
+  const Result r =
+      program.run(0, with(kQuick, {"--mode", "eager", "--profile", "--profile-steps", "1:1:3"}));
   // A row of little time is folded into "small rows": which ones are is the machine's to say.
   expect_facts(r.out, {"CPU eager", "small rows", "launches 17", "next_batch"});
   EXPECT_EQ(r.out.find("test    "), 0u);
