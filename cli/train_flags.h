@@ -37,7 +37,7 @@ struct ProfileSteps {
   int wait = 1, warmup = 3, active = 20, repeat = 1;
 };
 struct ModeFlags : FusionFlags {
-  std::string mode = "eager";
+  std::string mode = "fused";
   ExportFlags profile;  // formats alone
   std::string profile_steps = "1:3:20";
   ProfileSteps window{};  // the same

@@ -151,7 +151,8 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   const Program program;
   const Words small{"--hidden", "16", "--batch", "4", "--threads", "1"},
       rounds{"--data", "synthetic", "--rounds", "6", "--steps", "1"},
-      train = Words{"train", "--data", "synthetic", "--limit", "60", "--threads", "1"};
+      train = Words{
+          "train", "--mode", "eager", "--data", "synthetic", "--limit", "60", "--threads", "1"};
   const std::pair<Words, int> commands[] = {// and how many tables they print
       {train + Words{"--hidden", "16", "--batch", "4", "--profile", "-v", "--profile-steps",
                    "0:0:6"},
