@@ -200,6 +200,17 @@ void add_train(App& app, Command& command, const JobMaker& make);
 // Trains a preset, that of the job's flags unless another is given, with several seeds: metric and
 // time with intervals (speedrun.cpp).
 void add_speedrun(App& app, Command& command, const JobMaker& make);
+// What bench varies: rows of a step, and a number of the model.
+struct Sizes {
+  std::string title;       // "mlp 784-H-H-10"
+  std::string name, help;  // of the flag for the number: "hidden"
+  std::vector<int64_t> batches, others;
+  int64_t most_rows;
+  std::function<void(int64_t)> set;  // the number, into the job
+  std::function<void(Flags& to)> add_flags = [](Flags&) {};
+};
+// Times the whole step, eager against fused, over these sizes (bench.cpp).
+void add_bench(App& app, Command& command, std::shared_ptr<Job> job, Sizes of_job);
 // The same step eager and fused: are the numbers the same, what became fewer, how long does it take
 // (compare.cpp).
 void add_compare(App& app, Command& command, const JobMaker& make);

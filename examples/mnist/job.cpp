@@ -191,6 +191,26 @@ void add_speedrun(App& app, Command& command) {
     return job;
   });
 }
+void add_bench(App& app, Command& command) {
+  const auto job = std::make_shared<DigitsJob>(app.common());
+  job->recipe.data = {.what = "synthetic", .val = 0};
+  cli::add_bench(app, command, job,
+      {.title = "mlp 784-H-H-10",
+          .name = "hidden",
+          .help = "widths H of both hidden layers",
+          .batches = {1, 16, 128},
+          .others = {64, 256, 1024},
+          .most_rows = 60'000,  // of the synthetic digits
+          .set =
+              [job](int64_t hidden) {
+                job->recipe.model.hidden = {hidden, hidden};
+              },
+          .add_flags =
+              [job](Flags& to) {
+                to.choice("dtype", job->recipe.model.dtype, {"f32", "bf16"},
+                    "bf16: activations and copies of the weights");
+              }});
+}
 void add_compare(App& app, Command& command) { cli::add_compare(app, command, make_job); }
 void add_inspect(App& app, Command& command) {
   cli::add_inspect(

@@ -1,23 +1,19 @@
-// mnist bench: the training step of an MLP 784-H-H-10, eager and fused, over batch and hidden
-// sizes: the clean rounds of `mnist compare`, and a row of one table for each size.
+// bench: the training step of a job, eager and fused, over sizes of a batch and of the model: the
+// clean rounds of `compare`, and a row of one table for each size.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "cli/job.h"
 #include "cli/process.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/mnist/job.h"
 #include "measure/comparison.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
-constexpr int64_t kPairs = 9, kMostRows = 60'000;  // the synthetic digits for training
-
-struct BenchFlags {
-  std::vector<int64_t> batch{1, 16, 128}, hidden{64, 256, 1024};
-};
+constexpr int64_t kPairs = 9;
 
 // Both steps from equal weights, recorded and captured.
 std::vector<std::shared_ptr<Trainer>> make_pair(Job& job, const Tensors& batch) {
@@ -68,37 +64,36 @@ std::optional<profiler::ComparedRow> measure_size(
       .layouts = us.layouts};
 }
 
-int run_bench(const BenchFlags& bench, DigitsJob& job, const Flags& given, Output& out) {
+int run_bench(const Sizes& sizes, Job& job, const Flags& given, Output& out) {
   const TrainFlags& flags = job.flags;
   const Device device = choose_device(flags.common->device).first;
   SINTER_CHECK(device.type != Device::Type::simt, usage,
       "usage: bench needs a device whose times mean something: the device is simt",
-      "mnist compare --device simt counts launches and bytes");
+      program_name() + " compare --device simt counts launches and bytes");
   catch_signals();
-  job.recipe.data = {.what = "synthetic", .val = 0};
   Output::Options no_notes = *flags.common;
   no_notes.quiet = true;
   Output silent(no_notes);
   profiler::ComparisonTable table{.names = "Step", .times = "us, clean"};
   table.total.fused = "";
   Json rows = Json::array();
-  for (const int64_t batch_size : bench.batch) {
+  for (const int64_t batch_size : sizes.batches) {
     job.flags.optimizer.batch = batch_size;
     const Loading loading{.device = device, .given = given, .use = Use::step, .out = silent};
     job.load(loading);
     job.make_batches(loading);
     const Tensors batch = job.first_batch();
-    for (const int64_t hidden : bench.hidden) {
-      job.recipe.model.hidden = {hidden, hidden};
-      const std::string size = fmt::format("batch {}, hidden {}", batch_size, hidden);
+    for (const int64_t other : sizes.others) {
+      sizes.set(other);
+      const std::string size = fmt::format("batch {}, {} {}", batch_size, sizes.name, other);
       const auto row = interrupted() ? std::nullopt : measure_size(job, size, batch, out);
       if (!row) continue;
-      rows.push_back({{"batch", batch_size}, {"hidden", hidden}, {"threads", num_threads()}});
+      rows.push_back({{"batch", batch_size}, {sizes.name, other}, {"threads", num_threads()}});
       rows.back().update(Json(*row));
       table.add(*row);
     }
   }
-  const std::string title = fmt::format("mlp 784-H-H-10, {}, {}, {}, {}, rules {}, {} of rounds",
+  const std::string title = fmt::format("{}, {}, {}, {}, {}, rules {}, {} of rounds", sizes.title,
       job.dtype(), flags.optimizer.optimizer, device.str(),
       flags.common->threads > 0 || device != kCpu ? count_of(num_threads(), "thread")
                                                   : "threads by trial for each size",
@@ -111,19 +106,17 @@ int run_bench(const BenchFlags& bench, DigitsJob& job, const Flags& given, Outpu
 
 }  // namespace
 
-void add_bench(App& app, Command& command) {
-  static BenchFlags bench;
-  static DigitsJob job(app.common());
+void add_bench(App&, Command& command, std::shared_ptr<Job> job, Sizes of_job) {
+  const auto sizes = std::make_shared<Sizes>(std::move(of_job));
   Flags& flags = command.flags;
   flags.topic("sizes");
-  flags.number("batch", bench.batch, 1, kMostRows, "images of a step");
-  flags.number("hidden", bench.hidden, 1, 1'000'000, "widths H of both hidden layers");
-  flags.choice("dtype", job.recipe.model.dtype, {"f32", "bf16"},
-      "bf16: activations and copies of the weights");
-  flags.choice("optimizer", job.flags.optimizer.optimizer, nn::optimizer_names(), "");
-  add_rules_flag(flags, job.flags.mode.rules);
-  command.check = [&flags] { check_flags(flags, job, Use::step); };
-  command.run = [&flags](Output& out) { return run_bench(bench, job, flags, out); };
+  flags.number("batch", sizes->batches, 1, sizes->most_rows, job->rows().first + " of a step");
+  flags.number(sizes->name, sizes->others, 1, 1'000'000, sizes->help);
+  sizes->add_flags(flags);
+  flags.choice("optimizer", job->flags.optimizer.optimizer, nn::optimizer_names(), "");
+  add_rules_flag(flags, job->flags.mode.rules);
+  command.check = [&flags, job] { check_flags(flags, *job, Use::step); };
+  command.run = [&flags, job, sizes](Output& out) { return run_bench(*sizes, *job, flags, out); };
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli
