@@ -29,6 +29,9 @@ namespace sinter::cli {
 // checkpoint: of the run that --resume goes on with. command_line: or else the environment.
 enum class Source : uint8_t { standard, checkpoint, preset, file, command_line };
 
+// Must a run that goes on have the value that it had? or_said: it is said that it has another.
+enum class Kept : uint8_t { no, or_said, yes };
+
 struct Flag {
   std::string name;                // "batch-size": the long flag, and the key of a config file
   std::string names;               // as typed: "--batch-size,--batch"
@@ -36,11 +39,13 @@ struct Flag {
   std::string standard;            // the default, for the help
   // Throws where the text is no value of it; `what` begins the message: "usage: --lr".
   std::function<void(const std::string& what, const std::string& text)> set;
-  std::function<std::string()> get;     // as TOML, or "" if there is nothing to write
-  bool global = false;                  // one of every command's: stands on top of a config file
-  bool saved = true;                    // is part of a config
-  bool hidden = false;                  // from the help
-  bool once = false;                    // a list: a repeat is an error
+  std::function<std::string()> get;  // as TOML, or "" if there is nothing to write
+  bool global = false;               // one of every command's: stands on top of a config file
+  bool saved = true;                 // is part of a config
+  bool hidden = false;               // from the help
+  bool once = false;                 // a list: a repeat is an error
+  bool place = false;                // where something lies: ranks and resumed runs may differ
+  Kept kept = Kept::no;
   std::string bare_value{};             // a flag that may stand without a value means this one
   const char* variable = nullptr;       // of the environment
   const std::string* target = nullptr;  // of a word or a choice

@@ -177,8 +177,21 @@ std::string RunFolder::link_last() const {
   return error ? str("runs/last does not name this run: ", error.message()) : "";
 }
 
-RunLog::RunLog(const std::string& folder, int64_t events)
-    : file_(folder.empty() ? "" : folder + "/events.jsonl") {
+namespace {
+// The row with another name for one of its keys, in its place.
+Json renamed(const Json& row, const std::string& from, const std::string& to) {
+  Json out;
+  for (const auto& [key, value] : row.items()) out[key == from ? to : key] = value;
+  return out;
+}
+}  // namespace
+
+Json json_of(const EpochRow& row, const std::string& metric) {
+  return renamed(row, "val_metric", "val_" + metric);
+}
+
+RunLog::RunLog(const std::string& folder, int64_t events, std::string metric)
+    : file_(folder.empty() ? "" : folder + "/events.jsonl"), metric_(std::move(metric)) {
   ClassicStream<std::ifstream> lines(file_);
   std::string line, kept;
   for (; events_ < events && std::getline(lines, line); ++events_) {
@@ -186,7 +199,7 @@ RunLog::RunLog(const std::string& folder, int64_t events)
     EpochRow row;
     const Json event = Json::parse(line, nullptr, false);
     if (!event.contains("epoch")) continue;
-    read_json(event, row, "events.jsonl");
+    read_json(renamed(event, "val_" + metric_, "val_metric"), row, "events.jsonl");
     take(row);
   }
   if (lines.is_open()) write_file(file_, kept);
@@ -200,7 +213,7 @@ void RunLog::take(const EpochRow& row) {
 
 void RunLog::add(const EpochRow& row) {
   take(row);
-  add(Json(row));
+  add(json_of(row, metric_));
 }
 
 void RunLog::add(const nlohmann::ordered_json& event) {

@@ -40,11 +40,14 @@ class RunFolder {
 struct EpochRow {
   int64_t step = 0, number = 0;
   double loss = 0;
-  std::optional<double> val_accuracy{}, val_loss{};  // none without val
+  std::optional<double> val_metric{}, val_loss{};  // none without val
   double lr = 0, seconds = 0;
   SINTER_FIELD_LIST(
-      step, named("epoch", number), loss, val_accuracy, newer(val_loss), newer(lr), newer(seconds))
+      step, named("epoch", number), loss, val_metric, newer(val_loss), newer(lr), newer(seconds))
 };
+
+// Of a metric that is called "accuracy", with a val_accuracy.
+nlohmann::ordered_json json_of(const EpochRow& row, const std::string& metric);
 
 // What a run writes down as it goes, in events.jsonl: a line per look at the loss, per epoch, save
 // and warning. No line holds a time but the `seconds` of an epoch, so a resumed run ends with the
@@ -52,8 +55,8 @@ struct EpochRow {
 class RunLog {
  public:
   // In `folder`; of the lines that are there already, the first `events` stay. "": in none, and
-  // nothing is written.
-  RunLog(const std::string& folder, int64_t events);
+  // nothing is written. `metric`: its name.
+  RunLog(const std::string& folder, int64_t events, std::string metric);
   void add(const EpochRow& row);
   // One line. REQUIRES: the first key is "step".
   void add(const nlohmann::ordered_json& event);
@@ -62,7 +65,7 @@ class RunLog {
 
  private:
   void take(const EpochRow& row);
-  std::string file_;
+  std::string file_, metric_;
   std::vector<EpochRow> rows_;
   int64_t events_ = 0;
 };

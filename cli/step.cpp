@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 
+#include "autograd/autograd.h"
 #include "core/atomic_file.h"
 #include "core/parallel.h"
 #include "measure/calibrate.h"
@@ -314,6 +315,21 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
       str(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
           join(untrusted, "; "), misses.empty() ? "" : "; " + misses));
   SINTER_CHECK(failed.empty(), check, misses);
+}
+
+std::string first_nan(const std::function<void()>& run) {
+  const AnomalyMode anomaly;
+  try {
+    run();
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::numeric) throw;
+    clear_tape();
+    std::string text = error.what();  // the message, the module's path, the hint: a line each
+    text.resize(std::min(text.size(), text.find("\n    hint: ")));
+    if (const size_t path = text.find("\n    in "); path != text.npos) text.replace(path, 5, ", ");
+    return text;
+  }
+  return "";
 }
 
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out) {

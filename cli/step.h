@@ -100,6 +100,10 @@ struct Measured {
 // check (an expectation is not met). `who` begins the message: "compare".
 void check_view(const std::string& who, const ViewFlags& view, const Measured& m);
 
+// Runs it with a search for NaN behind every op: "linear: the result is nan: .., in MLP /
+// layers.0", of the first op that makes one; "" if there is none.
+std::string first_nan(const std::function<void()>& run);
+
 // The roofs of the device from the cache; measured now (and said so) if there are none. Nothing on
 // simt.
 std::optional<profiler::Roofs> roofs_for(Device device, Output& out);

@@ -10,7 +10,7 @@
 #include "core/text_grid.h"
 #include "distributed/mpi.h"
 #include "distributed/nccl.h"
-#include "examples/mnist/model.h"
+#include "examples/mnist/job.h"
 #include "measure/blame.h"
 #include "measure/calibrate.h"
 #include "nn/safetensors.h"
@@ -131,16 +131,15 @@ bool look_at_cuda(Doctor& doctor) {
 
 // Every op of a training step of synthetic digits, eager and fused, held against f64.
 std::string step_text(Device device, CommonFlags& common) {
-  TrainFlags flags;
-  flags.common = &common;
-  flags.model.hidden = {24, 16};
-  flags.optimizer.lr = 0.002;
-  flags.optimizer.warmup = "0";
-  flags.mode.mode = "fused";
+  DigitsJob job(common);
+  job.recipe.model.hidden = {24, 16};
+  job.flags.optimizer.lr = 0.002;
+  job.flags.optimizer.warmup = "0";
+  job.flags.mode.mode = "fused";
   Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = 32});
   data.to(device);
   const Batch batch = Batches(data.train, {.size = 32}).next();
-  const auto trainer = make_trainer(flags, make_model(flags.model, 1, device), 2);
+  const auto trainer = job.make_trainer(job.flags, device, 2);
   while (!trainer->captured_step() || !trainer->captured_step()->captured()) trainer->step(batch);
   const measure::Blame blame = measure::blame(trainer->captured_step()->captured()->recorded,
       {batch.images, batch.labels}, {.devices = {device}});

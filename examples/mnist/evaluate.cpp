@@ -82,21 +82,6 @@ void read_rows(
 
 }  // namespace
 
-std::string first_nan(const std::function<void()>& run) {
-  const AnomalyMode anomaly;
-  try {
-    run();
-  } catch (const Error& error) {
-    if (error.kind() != Error::Kind::numeric) throw;
-    clear_tape();
-    std::string text = error.what();  // the message, the module's path, the hint: a line each
-    text.resize(std::min(text.size(), text.find("\n    hint: ")));
-    if (const size_t path = text.find("\n    in "); path != text.npos) text.replace(path, 5, ", ");
-    return text;
-  }
-  return "";
-}
-
 std::string why_not_finite(nn::Module& model, const Tensor& images) {
   for (const auto& [name, tensor] : model.state_dict()) {
     if (const std::string found = not_finite(tensor); !found.empty())

@@ -62,9 +62,6 @@ struct Evaluation {
 
 // Without gradients and dropout. Ends early, incomplete, when a signal comes.
 Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions& options);
-// Runs it with a search for NaN behind every op: "linear: the result is nan: .., in MLP /
-// layers.0", of the first op that makes one; "" if there is none.
-std::string first_nan(const std::function<void()>& run);
 // What makes the model's results for these images nan or infinite: "running_var has nan at [3]", or
 // the first op that makes a NaN, and where; "" if there is none.
 std::string why_not_finite(nn::Module& model, const Tensor& images);

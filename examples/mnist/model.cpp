@@ -4,25 +4,16 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/atomic_file.h"
+#include "examples/mnist/job.h"
 #include "nn/glu.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
 #include "nn/state_dict.h"
-#include "ops/product/gemm_library.h"
 
 namespace sinter::mnist {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::unique_ptr<nn::Optimizer> make_optimizer(
-    const OptimizerFlags& flags, const nn::Module& model) {
-  const nn::OptimizerChoice& choice = nn::optimizer_named(flags.optimizer);
-  return choice.make(model.named_parameters(), flags.lr.value(),
-      flags.weight_decay.value_or(choice.weight_decay), flags.momentum,
-      flags.betas.empty() ? choice.betas : nn::Betas{flags.betas[0], flags.betas[1]});
-}
 
 std::shared_ptr<nn::Net> make_net(const ModelFlags& flags) {
   const ImageShape image = flags.image();
@@ -87,73 +78,6 @@ std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, D
   return model;
 }
 
-std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
-    int64_t steps, std::vector<capture::Refused> choices) {
-  set_allow_tf32(flags.model.dtype == "tf32");
-  const OptimizerFlags& optimizer = flags.optimizer;
-  auto made = make_optimizer(optimizer, *model);
-  return std::make_unique<Trainer>(std::move(model), std::move(made),
-      TrainerOptions{.loss = nn::CrossEntropyLoss{optimizer.label_smoothing},
-          .fused = flags.mode.mode == "fused",
-          .capture = {.rules = capture::RuleSet(flags.mode.rules),
-              .measure = flags.mode.measures(),
-              .choices = std::move(choices)},
-          .schedule = optimizer.schedule_of(steps),
-          .clip = optimizer.clip,
-          .part = optimizer.accum > 1 ? optimizer.batch : 0});
-}
-
-std::string choose_threads(const TrainFlags& flags, const Batch& batch) {
-  const Device device = batch.images.device();
-  const std::string work =
-      fmt::format("{}, images {}{}, {}", flags.model.describe(), batch.images.shape().str(),
-          flags.optimizer.accum > 1 ? str(" in parts of ", flags.optimizer.batch) : "",
-          flags.model.dtype);
-  return cli::choose_threads(flags.common->threads, device, work, [&] {
-    TrainFlags eager = flags;
-    eager.mode.mode = "eager";
-    const std::shared_ptr<Trainer> scratch =
-        make_trainer(eager, make_model(flags.model, flags.common->seed, device), 1000);
-    return [scratch, &batch] { scratch->step(batch); };
-  });
-}
-
-std::string find_checkpoint(
-    const std::string& run_or_file, std::initializer_list<const char*> names) {
-  std::error_code error;
-  const std::string shown = sinter::shown(run_or_file);
-  const char* hint = "mnist train makes one; another RUN or FILE.safetensors can be named";
-  const fs::file_status status = fs::status(run_or_file, error);
-  SINTER_CHECK(fs::exists(status), checkpoint, str("checkpoint: nothing there: ", shown), hint);
-  if (!fs::is_directory(status)) return run_or_file;
-  for (const char* name : names) {
-    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error))
-      return path.string();
-  }
-  throw Error(Error::Kind::checkpoint,
-      str("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
-}
-
-void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {
-  constexpr size_t kMaxConfig = 1 << 16;
-  try {
-    SINTER_CHECK(config.size() <= kMaxConfig, usage,
-        str("it has ", config.size(), " bytes, at most ", kMaxConfig));
-    apply_config(config, "sinter.config", flags, "train", {"train"}, Source::checkpoint);
-  } catch (const Error& error) {
-    throw Error(Error::Kind::checkpoint,
-        str("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
-  }
-}
-
-Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train) {
-  Flags flags;
-  add_common_flags(flags, *train.common);
-  add_train_flags(flags, train);
-  apply_saved_config(config, file, flags);
-  return flags;
-}
-
 SavedModel read_model(const std::string& run_or_file) {
   SavedModel saved;
   saved.path =
@@ -164,12 +88,14 @@ SavedModel read_model(const std::string& run_or_file) {
   for (nn::NamedTensor& item : file.tensors) {
     if (!item.name.starts_with("sinter.")) saved.tensors.push_back(std::move(item));
   }
-  saved.flags.common = &saved.common;
   ModelFlags& model = saved.flags.model;
   const Chain chain = chain_of(saved.tensors);
   const auto config = file.metadata.find("sinter.config");
   if (config != file.metadata.end()) {
-    saved_flags(config->second, shown, saved.flags);
+    CommonFlags common;
+    DigitsJob job(common);
+    saved_flags(config->second, shown, job);
+    saved.flags = job.recipe;
     if (!model.net().empty()) return saved;
   } else {
     saved.notes.push_back("no sinter.config in the file: activation relu, pixels x/255");
@@ -195,12 +121,12 @@ void check_images(const SavedModel& saved, const ImageShape& images, const std::
           escaped(saved.path), " reads ", model.image_size));
 }
 
-void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved) {
-  if (!flags.given("normalize")) train.data.normalize = saved.flags.data.normalize;
+void adopt_model(const Flags& flags, RecipeFlags& recipe, const SavedModel& saved) {
+  if (!flags.given("normalize")) recipe.data.normalize = saved.flags.data.normalize;
   if (flags.given("model") || flags.given("hidden")) return;
   require_model(saved);
   const ModelFlags& there = saved.flags.model;
-  ModelFlags& model = train.model;
+  ModelFlags& model = recipe.model;
   model.model = there.model;
   model.hidden = there.hidden;
   if (!flags.given("classes")) model.classes = there.classes;
@@ -211,48 +137,6 @@ void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved)
 std::string take_weights(nn::Module& model, const SavedModel& saved) {
   return nn::load_state_dict(model, saved.tensors,
       {.source = saved.path, .hint = "leave out --model and --hidden to take them from the file"});
-}
-
-void save_model(const std::string& path, const nn::Module& model, const std::string& config) {
-  nn::write_safetensors(path, model.state_dict(), {{"sinter.config", config}});
-}
-
-void add_step_flags(Command& command, CommonFlags& common, StepFlags& step) {
-  Flags& flags = command.flags;
-  step.train.common = &common;
-  add_data_flags(flags, step.train.data);
-  add_model_flags(flags, step.train.model);
-  flags.word("from", step.from, "RUN|FILE", "a run folder or a safetensors file").standard =
-      "new weights";
-  add_step_flags(flags, step.train.optimizer);
-  command.check = [&flags, &step] {
-    if (!step.from.empty())
-      adopt_model(flags, step.train, step.saved.emplace(read_model(step.from)));
-    resolve_step(flags, step.train);
-  };
-}
-
-Batch first_batch(StepFlags& step, Output& out) {
-  TrainFlags& flags = step.train;
-  DataOptions wanted = flags.data.options(flags.model.classes);
-  const int64_t rows = flags.optimizer.rows_of_step();
-  wanted.limit = wanted.limit ? std::min(wanted.limit, rows) : rows;
-  Dataset data = load_dataset(wanted);
-  if (step.saved) check_images(*step.saved, data.train.image(), data.name);
-  flags.model.image_size = data.train.image().str();
-  const Device device = choose_device(flags.common->device).first;
-  data.to(device);
-  const Batch batch = Batches(data.train, flags.batches(device)).next();
-  out.note("data", "{}: one batch of {}", data.description, batch.labels.numel());
-  if (batch.labels.numel() < rows) {
-    out.note("note", "a batch of {} rows was asked for; the set has {}", grouped(rows),
-        grouped(batch.labels.numel()));
-  }
-  note_emulator(device, out);
-  const std::string threads = choose_threads(flags, batch);
-  if (device == kCpu) out.note("threads", threads);
-  manual_seed(flags.common->seed);
-  return batch;
 }
 
 void add_from_flags(Flags& flags, FromFlags& from) {

@@ -1,5 +1,5 @@
-// Models of the command line: made of flags, with a Trainer; and their files: where --from looks,
-// what a file says of its model, and how one is written.
+// Models of the command line, made of flags; and their files: where --from looks, and
+// what a file says of its model.
 //
 // A file of ours carries the run's flags as metadata `sinter.config`, so that the layers, the
 // activation, the type, the normalization and the size of the images come back; a file of others is
@@ -7,61 +7,40 @@
 // are always those of the tensors.
 #pragma once
 
+#include "cli/output.h"
 #include "examples/mnist/flags.h"
+#include "nn/module.h"
 #include "nn/safetensors.h"
-#include "train/trainer.h"
 
 namespace sinter::mnist {
 
 // Drawn on the CPU, so that the numbers are those of every device.
 std::shared_ptr<nn::Module> make_model(const ModelFlags& flags, uint64_t seed, Device device);
-// `steps`: of the whole run, for the schedule. `choices`: of an earlier capture, see
-// capture::StepOptions.
-std::unique_ptr<Trainer> make_trainer(const TrainFlags& flags, std::shared_ptr<nn::Module> model,
-    int64_t steps, std::vector<capture::Refused> choices = {});
-// cli::choose_threads() by the eager step of a scratch model, for all modes alike. Draws random
-// numbers, if the step does.
-std::string choose_threads(const TrainFlags& flags, const Batch& batch);
+
+// Flags of a model and of the data that it was trained on.
+struct RecipeFlags {
+  DataFlags data;
+  ModelFlags model;
+};
 
 struct SavedModel {
   std::string path;
   nn::NamedTensors tensors;  // weights only
-  CommonFlags common;
-  // Model, data and normalization of the run that made it; else defaults. The model is "" where
-  // neither a config nor the tensors' shapes tell which it is.
-  TrainFlags flags;
+  // Of the run that made it; else defaults. The model is "" where neither a config nor the tensors'
+  // shapes tell which it is.
+  RecipeFlags flags;
   std::vector<std::string> notes;       // for the user
   std::shared_ptr<nn::Module> model{};  // of open_model()
 };
 
-// The file itself, or the first of `names` in a run folder. Throws checkpoint if there is none.
-std::string find_checkpoint(
-    const std::string& run_or_file, std::initializer_list<const char*> names);
 // A run folder means its model, else best, else last. Throws checkpoint.
 SavedModel read_model(const std::string& run_or_file);
-// The sinter.config of `file` into the flags of train. Throws checkpoint.
-void apply_saved_config(const std::string& config, const std::string& file, Flags& flags);
-// The same into flags of their own, which it returns. `train` and its `common` outlive them.
-Flags saved_flags(const std::string& config, const std::string& file, TrainFlags& train);
 // Throws data, with both sizes, unless the images of `name` are of the size that the model reads.
 void check_images(const SavedModel& saved, const ImageShape& images, const std::string& name);
 // Flags of the model and the normalization that were not given become the file's; then its weights,
 // and how they were found.
-void adopt_model(const Flags& flags, TrainFlags& train, const SavedModel& saved);
+void adopt_model(const Flags& flags, RecipeFlags& recipe, const SavedModel& saved);
 std::string take_weights(nn::Module& model, const SavedModel& saved);
-void save_model(const std::string& path, const nn::Module& model, const std::string& config);
-
-// The flags of the commands that look at one training step, compare and inspect.
-struct StepFlags {
-  TrainFlags train;
-  std::string from;
-  std::optional<SavedModel> saved{};  // what is there
-};
-// Data, model, --from, and the optimizer's step; the command's check() reads the model.
-void add_step_flags(Command& command, CommonFlags& common, StepFlags& step);
-// The step's batch on its device; threads are chosen, random numbers begin, and it is said what is
-// there. Throws as load_dataset() and check_images().
-Batch first_batch(StepFlags& step, Output& out);
 
 // The flags of eval and predict: --from, and the data with the checkpoint's as the default.
 struct FromFlags {

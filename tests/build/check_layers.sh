@@ -49,6 +49,9 @@ FNR == 1 { split(FILENAME, part, "/"); folder = part[1]; files++ }
   else if (quoted[2] == "core/json.h" && FILENAME ~ /\.h$/ && folder !~ /^(cli|examples|bench|tests)$/)
     report("core/json.h is not installed: it is for .cpp files")
 }
+folder == "cli" && tolower($0) ~ /digit|mnist|image|pixel|(^|[^0-9a-z_])28([^0-9a-z_]|$)/ {
+  report("the frame is written against a Job, and not against one program\047s pictures")
+}
 /^[ \t]*#[ \t]*include[ \t]*[<"]/ && folder !~ /^(cli|examples|bench|tests)$/ && FILENAME ~ /\.h$/ {
   name = $0; sub(/^[^<"]*[<"]/, "", name); sub(/[>"].*/, "", name)
   if (name ~ others && FILENAME != "core/json.h" &&

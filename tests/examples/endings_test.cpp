@@ -245,7 +245,7 @@ TEST(Cases, NegativeDurationInATrace) {
 }
 
 TEST(MnistResume, KeepsTheProfileThatIsThere) {
-  const Program program;
+  const StoppingProgram program;
   const Words run{"train", "--data", "synthetic", "--limit", "300", "--hidden", "8", "--threads",
       "1", "--steps", "20", "--out", "r"};
   program.run(130, run + Words{"--profile=json", "--profile-steps", "0:0:3", "--stop-after", "10"});

@@ -151,7 +151,8 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   const Program program;
   const Words small{"--hidden", "16", "--batch", "4", "--threads", "1"},
       rounds{"--data", "synthetic", "--rounds", "6", "--steps", "1"},
-      train = Words{"train", "--data", "synthetic", "--limit", "60", "--threads", "1"};
+      train = Words{
+          "train", "--mode", "eager", "--data", "synthetic", "--limit", "60", "--threads", "1"};
   const std::pair<Words, int> commands[] = {// and how many tables they print
       {train + Words{"--hidden", "16", "--batch", "4", "--profile", "-v", "--profile-steps",
                    "0:0:6"},
@@ -256,12 +257,12 @@ TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
   const Words train{
       "train", "--data", "synthetic", "--limit", "600", "--batch", "20", "--profile=table,json"};
   std::string output;
-  for (const Words& command :
-      {train + Words{"--out", "eager"}, train + Words{"--mode", "fused", "--out", "fused"},
-          Words{"compare", "--data", "synthetic"},
-          Words{"compare", "--batch", "1", "--hidden", "8"},
-          Words{"bench", "--batch", "1,2", "--hidden", "8"},
-          Words{"diff", "eager/profile.json", "fused/profile.json"}}) {
+  for (const Words& command : {train + Words{"--mode", "eager", "--out", "eager"},
+           train + Words{"--mode", "fused", "--out", "fused"},
+           Words{"compare", "--data", "synthetic"},
+           Words{"compare", "--batch", "1", "--hidden", "8"},
+           Words{"bench", "--batch", "1,2", "--hidden", "8"},
+           Words{"diff", "eager/profile.json", "fused/profile.json"}}) {
     // Not by --device auto, whose reason has words of the driver.
     const Result r =
         program.run(0, command[0] == "diff" ? command : command + Words{"--device", "cpu"});

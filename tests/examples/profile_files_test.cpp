@@ -16,9 +16,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::vector<std::string> kTrain = {"train", "-q", "--data", "synthetic", "--limit", "256",
-    "--hidden", "16", "--steps", "24", "--batch-size", "32", "--threads", "1", "--device", "cpu",
-    "--out", "run", "--force", "--val", "0", "--profile-steps", "1:1:6"};
+const std::vector<std::string> kTrain = {"train", "-q", "--mode", "eager", "--data", "synthetic",
+    "--limit", "256", "--hidden", "16", "--steps", "24", "--batch-size", "32", "--threads", "1",
+    "--device", "cpu", "--out", "run", "--force", "--val", "0", "--profile-steps", "1:1:6"};
 
 // One run writes every format; the tests look at its files.
 class ProfileFiles : public testing::Test {
@@ -42,7 +42,7 @@ TEST_F(ProfileFiles, TrainWritesThemAll) {
   const Json json = Json::parse(text("run/profile.json"));
   EXPECT_EQ(json["workload"], "mlp 784-16-10 relu, adam");
   EXPECT_EQ(json["steps"].size(), 6u);
-  expect_facts(json["command"].get<std::string>(), {"mnist train -q --data synthetic"});
+  expect_facts(json["command"].get<std::string>(), {"mnist train -q --mode eager --data"});
   expect_facts(result.out, {text("run/profile.txt")});
 }
 

@@ -136,8 +136,9 @@ TEST(Expect, DecidesTheExitStatus) {
 
 TEST(ProfileTable, ASignalInTheWindowPrintsTheTableSoFar) {
   const Program program;
-  const Words train{"train", "--limit", "200", "--epochs", "100000", "--hidden", "16", "--threads",
-      "1", "--val", "0", "--profile", "--profile-steps", "0:0:100000", "--rows", "3"};
+  const Words train{"train", "--mode", "eager", "--limit", "200", "--epochs", "100000", "--hidden",
+      "16", "--threads", "1", "--val", "0", "--profile", "--profile-steps", "0:0:100000", "--rows",
+      "3"};
   const Result r = program.run(130, train, [&](pid_t child) {
     for (int i = 0; i < 12000 && !std::filesystem::exists(program.folder() / "runs"); ++i)
       usleep(10'000);
@@ -154,8 +155,8 @@ TEST(ProfileTable, ASignalInTheWindowPrintsTheTableSoFar) {
 
 TEST(ProfileTable, TrainChecksItsWindowAndWhatIsExpected) {
   const Program program;
-  const Words train{"train", "--limit", "200", "--steps", "9", "--hidden", "16", "--threads", "1",
-      "--val", "0", "--profile", "--profile-steps", "1:1:2:2"};
+  const Words train{"train", "--mode", "eager", "--limit", "200", "--steps", "9", "--hidden", "16",
+      "--threads", "1", "--val", "0", "--profile", "--profile-steps", "1:1:2:2"};
   Result r = program.run(0, with(train, {"--expect", "launches==17,row:linear.launches==2"}));
   test::expect_facts(r.out, {"(2 x 2 active, 1 warmup)"});
   r = program.run(7, with(train, {"--out", "b", "--expect", "launches==16"}));
@@ -171,8 +172,8 @@ TEST(Expect, OnTheEmulatorSimtCountsAreExact) {
 // Four steps an epoch, so that the window holds five evaluations and as many saves.
 TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
   const Program program;
-  const Words train{"train", "--data", "synthetic", "--limit", "256", "--batch-size", "64",
-      "--hidden", "16", "--log-every", "3", "--threads", "1", "--epochs", "8",
+  const Words train{"train", "--mode", "eager", "--data", "synthetic", "--limit", "256",
+      "--batch-size", "64", "--hidden", "16", "--log-every", "3", "--threads", "1", "--epochs", "8",
       "--profile=table,json", "--expect", "launches==17"};
   const Result r = program.run(0, train);
   const auto profile =
@@ -188,10 +189,11 @@ TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
 TEST(ProfileTable, OnTheEmulatorSimtTheBatchIsNotCountedForTheStepEither) {
   const Program program;
   for (const char* device : {"cpu", "simt"}) {
-    const Result r = program.run(0,
-        {"train", "--data", "synthetic", "--device", device, "--limit", "64", "--batch-size", "8",
-            "--hidden", "8", "--threads", "1", "--val", "0", "--steps", "6", "--profile=table,json",
-            "--profile-steps", "1:1:3", "--out", device, "--expect", "launches==17,api_calls==17"});
+    const Result r =
+        program.run(0, {"train", "--mode", "eager", "--data", "synthetic", "--device", device,
+                           "--limit", "64", "--batch-size", "8", "--hidden", "8", "--threads", "1",
+                           "--val", "0", "--steps", "6", "--profile=table,json", "--profile-steps",
+                           "1:1:3", "--out", device, "--expect", "launches==17,api_calls==17"});
     const auto profile =
         nlohmann::json::parse(test::text_of(program.folder() / device / "profile.json"));
     int64_t gathers = 0;

@@ -125,6 +125,11 @@ class Program {
   mutable int runs_ = 0;
 };
 
+// mnist whose train has --stop-after N, as if a signal came in step N (stopping_mnist.cpp).
+struct StoppingProgram : Program {
+  StoppingProgram() { name = "mnist_stops"; }
+};
+
 inline int times_in(const std::string& text, const std::string& part) {
   int times = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;

@@ -52,7 +52,7 @@ TEST_P(MnistResume, EndsWithTheBytesOfAnUndisturbedRun) {
   if (!augment.empty()) train = with(train, {"--augment", augment});
   if (optimizer == "adam" || optimizer == "lion")
     train = with(train, {"--betas", "0.7123456789012345,0.93"});
-  const Program straight, stopped;
+  const StoppingProgram straight, stopped;
   straight.run(0, train);
   // After the first step; within an epoch; at the end of one, where the evaluation is dropped; at
   // the last step.
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(All, MnistResume,
 // Running statistics, dropout and augmented images go on where they were.
 TEST(MnistResume, AConvolutionalNetEndsWithTheBytesOfAnUndisturbedRun) {
   for (const char* mode : {"eager", "fused"}) {
-    const Program straight, stopped;
+    const StoppingProgram straight, stopped;
     Words words{"train", "--limit", "300", "--batch", "32", "--epochs", "3", "--threads", "1",
         "--log-every", "4", "--out", "r", "--augment", "shift=2,rotate=10", "--mode", mode,
         "--model", "conv 4 5 stride 2; batchnorm; relu; pool 2; flatten; dropout 0.2; linear 10"};
@@ -136,8 +136,8 @@ TEST(MnistResume, MoreEpochsUnderAConstantRateAreAsIfPlanned) {
 }
 
 TEST(MnistResume, SaysWhatIsFinishedAndWhatIsNotIdentical) {
-  const Program program;
-  program.run(130, with(kThreeEpochs, {"--stop-after", "12"}));
+  const StoppingProgram program;
+  program.run(130, with(kThreeEpochs, {"--mode", "eager", "--stop-after", "12"}));
   program.run(0, {"train", "--resume", "r"});
   const Result finished = program.run(0, {"train", "--resume", "--json", "--profile"});
   expect_facts(finished.err, {"r is finished: 30 steps; a larger --epochs or --steps goes on"});
@@ -158,7 +158,7 @@ TEST(MnistResume, SaysWhatIsFinishedAndWhatIsNotIdentical) {
 }
 
 TEST(MnistResume, OtherDataAndADamagedFileAreRefused) {
-  const Program program;
+  const StoppingProgram program;
   program.run(130, with(kThreeEpochs, {"--stop-after", "2"}));
   std::string bytes = content(program, "last.safetensors");
   bytes.back() ^= 1;

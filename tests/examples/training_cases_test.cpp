@@ -30,7 +30,7 @@ TEST(Cases, AccumLossOfAnEpoch) {
                                    "--epochs", "2", "--val", "0", "--limit", "1001", "--seed", "3",
                                    "--log-every", "1", "--out", "r"};
   const auto losses = [&](const Words& more, bool stops, int ranks) {
-    Program program;
+    StoppingProgram program;
     if (ranks > 1) {
       program.launcher = {
           "mpirun", "--oversubscribe", "--bind-to", "none", "-np", std::to_string(ranks)};
@@ -96,7 +96,7 @@ TEST(Cases, MoreEpochsAfterACosine) {
     expect_facts(err, {"the learning rate " + std::string(text)});
   }
   // As planned, no rate jumps.
-  const Program program;
+  const StoppingProgram program;
   program.run(130, kDrawn + Words{"--limit", "600", "--schedule", "cosine", "--out", "r",
                                 "--epochs", "2", "--stop-after", "3"});
   EXPECT_FALSE(has(program.run(0, {"train", "--resume=r"}).err, "jumps"));

@@ -7,29 +7,29 @@
 #include "capture/explain.h"
 #include "capture/measure.h"
 #include "cli/process.h"
+#include "cli/run.h"
 #include "cli/step.h"
 #include "core/device/memory.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/mnist/run.h"
 #include "measure/comparison.h"
 #include "measure/exports.h"
 #include "profiler/trace.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
-void report_json(const Run& run, const Evaluation* test) {
+void report_json(const Run& run, const Evaluated* test) {
   Json object = {{"run", run.folder->name()}, {"interrupted", test == nullptr}};
-  if (test) object["test"] = *test;
+  if (test) object["test"] = test->json;
   object["train_seconds"] = run.time.seconds();
   object["data_wait_seconds"] = run.trainer->wait_seconds();
   object["steps"] = run.at().step;
   object["steps_now"] = run.at().step - run.first_step;
-  object["data"] = {{"name", run.data.name}, {"train", run.data.train.size()},
-      {"val", run.data.val.size()}, {"test", run.data.test.size()}};
-  object["model"] = {{"name", run.flags.model.describe()},
-      {"parameters", run.trainer->model().num_parameters()}, {"dtype", run.flags.model.dtype}};
+  object["data"] = {{"name", run.data.name}, {"train", run.data.train}, {"val", run.data.val},
+      {"test", run.data.test}};
+  object["model"] = {{"name", run.job.describe()},
+      {"parameters", run.trainer->model().num_parameters()}, {"dtype", run.job.dtype()}};
   object["optimizer"] = {{"name", run.flags.optimizer.optimizer}, {"lr", *run.flags.optimizer.lr},
       {"batch_size", run.flags.optimizer.batch}, {"accum", run.flags.optimizer.accum}};
   object["seed"] = std::to_string(run.flags.common->seed);
@@ -42,7 +42,9 @@ void report_json(const Run& run, const Evaluation* test) {
         {"hidden_seconds", sums.hidden_s()}, {"exposed_seconds", sums.exposed_s}};
   }
   object["mode"] = run.flags.mode.mode;
-  object["epochs"] = run.log->rows();
+  object["epochs"] = Json::array();
+  for (const EpochRow& row : run.log->rows())
+    object["epochs"].push_back(json_of(row, run.metric.name));
   run.out.json("sinter.train/1", object);
 }
 
@@ -90,8 +92,6 @@ void StepProfile::start() {
   if (run_.flags.mode.profile.formats.empty() || run_.at().ended) return;
   const auto [wait, warmup, active, repeat] = run_.flags.mode.window;
   const bool fused = run_.flags.mode.mode == "fused", cuda = run_.device.type == Device::Type::cuda;
-  const int64_t batch = run_.flags.optimizer.rows_of_step() * run_.flags.model.image().pixels() *
-                        int64_t(size_of(run_.flags.model.batch_dtype()));
   const std::string type = cuda ? "CUDA" : run_.device == kCpu ? "CPU" : run_.device.str();
   session_ = std::make_unique<profiler::Session>(profiler::Options{
       .schedule = {.wait = wait, .warmup = warmup, .active = active, .repeat = repeat},
@@ -100,11 +100,11 @@ void StepProfile::start() {
       .device = run_.device,
       .mode = run_.flags.mode.mode,
       .rules = fused ? run_.flags.mode.rules : "",
-      .dtype = run_.flags.model.dtype,
+      .dtype = run_.job.dtype(),
       .roofs = run_.ranks.first() ? roofs_for(run_.device, run_.out) : std::nullopt,
       // Parameters and gradients, optimizer state, the batch.
       .resident_bytes = 2 * bytes_of(run_.trainer->model().named_parameters()) +
-                        bytes_of(run_.trainer->optimizer().state_tensors()) + batch});
+                        bytes_of(run_.trainer->optimizer().state_tensors()) + run_.batch_bytes});
 }
 
 void StepProfile::step(const measure::Timer& timer) {
@@ -137,7 +137,7 @@ void StepProfile::report() {
   const measure::Exports files{run_.folder->file("profile"), run_.flags.mode.profile.formats};
   const std::string table = report_->table(run_.flags.mode.view.table);
   files.write({&*report_, 1},
-      {run_.flags.workload(), run_.flags.common->command, build_name(),
+      {run_.job.workload(), run_.flags.common->command, build_name(),
           std::to_string(run_.flags.common->seed), run_.flags.optimizer.rows_of_step()},
       table);
   report_ranks();
@@ -208,8 +208,9 @@ void report_capture(Run& run) {
 
 int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
-  run.out.note("stop", "interrupted after {}: {} saved; mnist train --resume {} goes on",
-      run.position(std::max<int64_t>(run.at().step, 1)), kLastFile, as_word(run.folder->name()));
+  run.out.note("stop", "interrupted after {}: {} saved; {} train --resume {} goes on",
+      run.position(std::max<int64_t>(run.at().step, 1)), kLastFile, program_name(),
+      as_word(run.folder->name()));
   run.out.result("time", time_text(run, run.steps));
   report_json(run, nullptr);
   profile.report();
@@ -218,14 +219,14 @@ int report_interrupted(Run& run, StepProfile& profile) {
 
 int report(Run& run, StepProfile& profile) {
   profile.end();
-  const Evaluation test = run.evaluate_on(run.data.test);
+  const Evaluated test = run.evaluate_on(Set::test);
   if (!test.complete) return report_interrupted(run, profile);
-  const std::optional<double> target = run.flags.run.target_acc;
+  const std::optional<double> target = run.flags.run.target;
   const bool fused = run.flags.mode.mode == "fused",
-             reached = !target || 100 * test.accuracy() >= *target;
-  run.out.result("test", test.summary() + (target ? fmt::format("   target {} %: {}", *target,
-                                                        reached ? "reached" : "missed")
-                                                  : ""));
+             reached = !target || !run.metric.better(*target, run.metric.scale * test.metric);
+  run.out.result("test", test.text + (target ? fmt::format("   target {}{}: {}", *target,
+                                                   run.metric.unit, reached ? "reached" : "missed")
+                                             : ""));
   run.out.result("time", time_text(run));
   if (const Communicator* ranks = run.ranks.communicator()) {
     const Communicator::Stats& sums = ranks->stats();
@@ -238,19 +239,21 @@ int report(Run& run, StepProfile& profile) {
   report_capture(run);
   profile.check();
   SINTER_CHECK(reached, check,
-      fmt::format("train: target missed: test accuracy {:.2f} %, --target-acc {}",
-          100 * test.accuracy(), *target));
-  const double guessing = std::log(double(run.flags.model.classes));
-  const bool ran_away = std::ranges::any_of(
-      run.log->rows(), [&run](const EpochRow& row) { return run.diverges(row.loss); });
-  SINTER_CHECK(!run.diverges(test.loss()) && !(ran_away && test.loss() > guessing), numeric,
-      fmt::format("train: diverged: loss {:.3g} on the test set, and guessing has ln({}) = {:.3f}; "
-                  "the weights in {} are of no use",
-          test.loss(), run.flags.model.classes, guessing, escaped(run.folder->name())),
-      fmt::format("--lr {} or --clip 1", run.smaller_lr()));
-  run.out.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, {}",
-      fused ? "mnist inspect" : "mnist train --mode fused");
+      fmt::format("train: target missed: test {} {}, --{} {}", run.metric.name,
+          run.metric.text(test.metric, 1), run.metric.target, *target));
+  if (const auto& guessing = run.guessing) {
+    const bool ran_away = std::ranges::any_of(
+        run.log->rows(), [&run](const EpochRow& row) { return run.diverges(row.loss); });
+    SINTER_CHECK(!run.diverges(test.loss) && !(ran_away && test.loss > guessing->loss), numeric,
+        fmt::format("train: diverged: loss {:.3g} on the test set, and guessing has {} = {:.3f}; "
+                    "the weights in {} are of no use",
+            test.loss, guessing->text, guessing->loss, escaped(run.folder->name())),
+        fmt::format("--lr {} or --clip 1", run.smaller_lr()));
+  }
+  const std::string uses = run.job.uses(), name = program_name();
+  run.out.note("next", "{}{}{} compare, {} {}", uses, uses.empty() ? "" : ", ", name, name,
+      fused ? "inspect" : "train --mode fused");
   return 0;
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

@@ -1,10 +1,11 @@
-#include "examples/mnist/run.h"
+#include "cli/run.h"
 
 #include <fmt/format.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
@@ -13,8 +14,9 @@
 #include "core/device/cpu_gemm.h"
 #include "core/device/cuda.h"
 #include "core/parallel.h"
+#include "nn/safetensors.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
 // Of the running program: another one may round otherwise.
@@ -29,63 +31,53 @@ std::string build_id() {
 
 }  // namespace
 
-Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run,
-    Ranks& ranks_of_run, Output& output)
-    : flags(train_flags),
+Run::Run(Job& job_of_run, const Flags& flags_given, const Resumed* resumed_run, Ranks& ranks_of_run,
+    Output& output)
+    : job(job_of_run),
+      flags(job.flags),
       all_flags(flags_given),
       resumed(resumed_run),
       ranks(ranks_of_run),
       out(output),
-      progress(output) {
+      progress(output),
+      metric(job.metric()) {
   std::string why;
   std::tie(device, why) = choose_device(flags.common->device);
   device = ranks.use(device, flags.common->device.starts_with("cuda:"));
   // What the first step would wait for is opened while the data is loaded.
   if (device.type == Device::Type::cuda) {
-    const bool convolves = flags.model.net().find("conv") != std::string::npos;
+    const bool convolves = job.convolves();
     opens_ = std::jthread([this, convolves] { cuda::warm_up(device.index, convolves); });
   }
-  std::optional<SavedModel> init;
-  if (!flags.run.init.empty() && !resumed) {
-    init = read_model(flags.run.init);
-    adopt_model(all_flags, flags, *init);
-  }
-  data = load_dataset(flags.data.options(flags.model.classes));
-  out.note("data", "{}: {}", data.description, data.sizes());
-  note_sizes();
-  if (init) {
-    check_images(*init, data.train.image(), data.name);
-    note_split(*init, data, out);
-  }
-  flags.model.image_size = data.train.image().str();
-  flags.data.what = data.place;  // what was found is what the config remembers
-  flags.data.crc32 = fmt::format("{:08x}", data.crc32);
+  const Loading loading{.device = device,
+      .given = all_flags,
+      .use = Use::run,
+      .out = out,
+      .rank = ranks.rank(),
+      .ranks = ranks.size(),
+      .resumed = resumed != nullptr};
+  job.load(loading);
+  data = job.data();
+  guessing = job.guessing();
   const std::string build = build_id();
   time.start();
-  BatchOptions batch_options = flags.batches(device);
-  batch_options.rank = ranks.rank();
-  batch_options.ranks = ranks.size();
-  batch_options.part = flags.optimizer.batch;
-  const bool augments = batch_options.augment.any();
-  if (augments || !data.to(device)) {
-    out.note("data",
-        "{}: a CPU thread makes each batch while the step before runs (mnist explain data-wait)",
-        augments ? "augmented, " + flags.data.augment : "too large for " + device.str());
-  }
+  job.make_batches(loading);
   const OptimizerFlags& optimizer = flags.optimizer;
-  batches.emplace(data.train, batch_options);
-  per_epoch = batches->per_epoch();
+  per_epoch = job.per_epoch();
   steps = optimizer.steps.value_or(optimizer.epochs * per_epoch);
   epochs = (steps + per_epoch - 1) / per_epoch;
 
   note_preset();
   check_ranks(build);
-  const auto model = make_model(flags.model, flags.common->seed, device);
-  if (init) {
-    out.note("init", "{} ({}), normalize {}", escaped(init->path), take_weights(*model, *init),
-        flags.data.normalize);
-  }
-  note_model(*model);
+  const auto model = job.make_model(device);
+  if (!flags.run.init.empty() && !resumed)
+    out.note("init", job.take_weights(*model, flags.run.init));
+  const Tensors batch = job.first_batch();
+  Shape shape = batch[0].shape();
+  batch_bytes =
+      optimizer.rows_of_step() * (shape.numel() / shape[0]) * int64_t(size_of(batch[0].dtype()));
+  shape[0] = optimizer.batch;
+  note_model(*model, shape);
   const std::string where =
       ranks.many() ? str(device.str().substr(0, 4), " x ", ranks.size(), " ranks") : device.str();
   int64_t& asked = flags.common->threads;
@@ -93,24 +85,23 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
   if (resumed && (asked == 0 || all_flags["threads"].source == Source::checkpoint))
     asked = resumed->checkpoint.state.device == where ? resumed->checkpoint.state.threads : 0;
   if (ranks.many() && asked == 0) asked = ranks.threads();
-  const Batch first = batches->next();
-  batches->seek({});
-  const std::string threads = choose_threads(flags, first);
+  const std::string threads = job.choose_threads(batch);
   asked = num_threads();
   config = all_flags.config("train");
   manual_seed(flags.common->seed);
   out.note("device", "{}{}, {}{}   {}   mode {}", device.str(), why.empty() ? "" : " (" + why + ")",
-      ranks.many() ? fmt::format("{} ranks of ", ranks.size()) : "", threads, flags.model.dtype,
+      ranks.many() ? fmt::format("{} ranks of ", ranks.size()) : "", threads, job.dtype(),
       flags.mode.mode);
   out.detail(str("matrix products by ", gemm_backend_name()));
   note_emulator(device, out);
 #ifndef NDEBUG
   out.note("note", "this build is made to find errors: times mean little");
 #endif
-  trainer = make_trainer(flags, model, steps);
-  check_last_batch();
+  trainer = job.make_trainer(flags, model, steps);
+  if (!flags.run.overfit_batch) job.check_batches(*trainer);  // else it is of the first one alone
+  at().best = (metric.rises ? -1 : 1) * std::numeric_limits<double>::max();  // any is better
   at().data = data.name;
-  at().data_crc = data.crc32;
+  at().data_crc = data.crc;
   at().device = where;
   at().build = build;
   time.stop();
@@ -118,10 +109,9 @@ Run::Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resum
 
 void Run::check_ranks(const std::string& build) const {
   std::vector<Ranks::Fact> facts{{"the build", build}, {"the device", device.str().substr(0, 4)},
-      {"the data", fmt::format("{} images, crc32 {}", data.train.size(), flags.data.crc32)}};
+      {"the data", fmt::format("{} {}, crc32 {:08x}", data.train, job.rows().first, data.crc)}};
   for (const Flag& flag : all_flags.all()) {
-    if (flag.saved && !flag.name.starts_with("data") && flag.name != "image-size")
-      facts.push_back({flag.shown(), all_flags.value(flag)});
+    if (flag.saved && !flag.place) facts.push_back({flag.shown(), all_flags.value(flag)});
   }
   const std::string place = resumed                 ? resumed->file
                             : flags.run.out.empty() ? "runs"
@@ -145,42 +135,14 @@ void Run::note_preset() {
   out.note("preset", text);
 }
 
-void Run::note_model(nn::Module& model) {
+void Run::note_model(nn::Module& model, const Shape& inputs) {
   const OptimizerFlags& optimizer = flags.optimizer;
   const int64_t parameters = model.num_parameters();
-  out.note("model", "{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}",
-      flags.model.describe(), grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer,
-      *optimizer.lr, optimizer.batch,
-      optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "", flags.common->seed);
-  out.detail(model.summary({optimizer.batch, flags.model.image().pixels()}));
-}
-
-// What was asked of the data and is not so.
-void Run::note_sizes() {
-  const int64_t n = data.train.size(), rows = flags.optimizer.rows_of_step(), val = data.val.size();
-  if (rows > n)
-    out.note("note",
-        "a step of {} rows is more than the {} images for training: each "
-        "step takes all of them",
-        grouped(rows), grouped(n));
-  const bool limited = flags.data.limit > 0 && val == flags.data.limit;
-  if (all_flags.given("val") && val < flags.data.val && !limited)
-    out.note("note", "--val {}: {} images are held out, at most 1/12 of those for training",
-        grouped(flags.data.val), grouped(val));
-}
-
-// Before anything is written, with the flag that cures it.
-void Run::check_last_batch() {
-  if (flags.run.overfit_batch) return;  // of the first one alone
-  try {
-    trainer->check(*batches);
-  } catch (const Error& error) {
-    const int64_t n = data.train.size();
-    int64_t size = flags.optimizer.batch + 1;
-    while (n % size == 1 && size <= n) ++size;
-    throw Error(Error::Kind::usage, error.message(),
-        str("--batch-size ", size, " leaves no batch of one row, or --model without batchnorm"));
-  }
+  out.note("model", "{}, {} parameters, {}     {} lr {}   batch {}{}   seed {}", job.describe(),
+      grouped(parameters), cli::bytes(parameters * 4), optimizer.optimizer, *optimizer.lr,
+      optimizer.batch, optimizer.accum > 1 ? fmt::format(" x {}", optimizer.accum) : "",
+      flags.common->seed);
+  out.detail(model.summary(inputs));
 }
 
 void Run::take_folder() {
@@ -195,7 +157,7 @@ void Run::take_folder() {
   if (resumed) go_on();
   if (ranks.first()) check_room();
   if (ranks.first()) write_file(folder->file("config.toml"), config);
-  log.emplace(ranks.first() ? name : "", at().events);
+  log.emplace(ranks.first() ? name : "", at().events, metric.name);
 }
 
 int64_t bytes_of(const nn::NamedTensors& tensors) {
@@ -221,27 +183,11 @@ void Run::check_room() const {
 void Run::go_on() {
   const nn::Checkpoint& checkpoint = resumed->checkpoint;
   const nn::TrainingState &was = checkpoint.state, now = at();
-  const auto refuse = [&](const std::string& what, const std::string& facts,
-                          const std::string& hint = "") {
-    throw Error(Error::Kind::checkpoint,
-        str("checkpoint: ", what, ": ", checkpoint.path, "; ", facts), hint);
-  };
-  if (nn::to_json(nn::read_checkpoint(resumed->file).state) != nn::to_json(was))
-    refuse("changed since it was read", "another process goes on with this run");
-  if (was.data_crc == now.data_crc && is_pair(resumed->place) != is_pair(data.place)) {
-    refuse("cannot resume with another split of the data",
-        str("the run took it from ", escaped(resumed->place), ", here it is ", data.description),
-        "without --data and SINTER_DATA the run looks where it found its data");
-  }
-  try {
-    trainer->resume(checkpoint, *batches);
-  } catch (const Error& error) {
-    if (was.data_crc == now.data_crc) throw;
-    throw Error(error.kind(), error.message(),
-        was.data == now.data
-            ? "the files have changed since; --init starts a new run from the weights"
-            : "without --data and SINTER_DATA the run looks where it found its data");
-  }
+  SINTER_CHECK(nn::to_json(nn::read_checkpoint(resumed->file).state) == nn::to_json(was),
+      checkpoint,
+      str("checkpoint: changed since it was read: ", checkpoint.path,
+          "; another process goes on with this run"));
+  job.resume(*trainer, checkpoint, *resumed->then);
   // What keeps the run from ending with the bits of an undisturbed one.
   std::vector<std::string> differences = resumed->differences;
   const auto compare = [&](const char* what, const auto& then, const auto& here) {
@@ -259,8 +205,8 @@ void Run::go_on() {
   if (here.ended && here.batch > 0 && here.step < steps) {
     out.note("note",
         "the run had ended within epoch {}: its evaluation there stays in the log, and counts for "
-        "best and --patience (mnist explain patience)",
-        here.epoch + 1);
+        "best and --patience ({} explain patience)",
+        here.epoch + 1, program_name());
   }
   if (here.step < steps && !lost_patience())
     here.ended = false;  // more steps than before, or more patience
@@ -275,7 +221,7 @@ void Run::go_on() {
 
 // A schedule over other steps, or another one, may go on elsewhere than the run left it.
 void Run::note_rate() const {
-  const OptimizerFlags& then = resumed->optimizer;
+  const OptimizerFlags& then = resumed->then->flags.optimizer;
   const nn::Schedule was = then.schedule_of(then.steps.value_or(then.epochs * per_epoch));
   const int64_t step = at().step;
   const double here = trainer->lr_of(step), there = nn::learning_rate(was, step);
@@ -290,8 +236,6 @@ std::string Run::position(int64_t step) const {
   return fmt::format(
       "step {} (epoch {}, batch {})", step, (step - 1) / per_epoch + 1, (step - 1) % per_epoch + 1);
 }
-
-bool Run::diverges(double loss) const { return loss > 10 * std::log(double(flags.model.classes)); }
 
 void Run::check_finite(const StepState& state) const {
   if (state.first_bad_step < 0) return;
@@ -332,13 +276,8 @@ void Run::warn(const std::string& text) {
   log->add({{"step", at().step}, {"warning", text}});
 }
 
-Evaluation Run::evaluate_on(const Split& split) {
-  Evaluation e = evaluate(trainer->model(), split,
-      {.batch = flags.optimizer.eval_batch,
-          .dtype = flags.model.batch_dtype(),
-          .normalize = flags.data.normalization(),
-          .classes = flags.model.classes,
-          .ranks = ranks.communicator()});
+Evaluated Run::evaluate_on(Set set, int64_t most) {
+  Evaluated e = job.evaluate(trainer->model(), set, most, ranks.communicator());
   if (!e.complete) ranks.stop();
   return e;
 }
@@ -349,7 +288,8 @@ Evaluation Run::evaluate_on(const Split& split) {
 void Run::save_weights(const char* name) {
   if (!folder || !ranks.first()) return;
   log->add({{"step", at().step}, {"saved", name}});
-  save_model(folder->file(name), trainer->model(), config);
+  nn::write_safetensors(
+      folder->file(name), trainer->model().state_dict(), {{"sinter.config", config}});
   link_once();
 }
 
@@ -369,4 +309,4 @@ void Run::link_once() {
   if (const std::string problem = folder->link_last(); !problem.empty()) out.warning(problem);
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

@@ -1,21 +1,18 @@
-// A training run: what it trains, on what, where it is, and what of it is in its folder; the
-// profile of its steps, its loop and its report.
-//
-// Made by `mnist train` (train.cpp) and `mnist speedrun`. Nothing is written before take_folder().
-// One thread.
+// A training run of a job: on what it runs, where it is, and what of it is in its folder; the
+// profile of its steps, its loop and its report. Nothing is written before take_folder(). One
+// thread.
 #pragma once
 
 #include <thread>
 
+#include "cli/job.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
-#include "examples/mnist/evaluate.h"
-#include "examples/mnist/model.h"
 #include "measure/timer.h"
 #include "nn/checkpoint.h"
 #include "profiler/session.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 
 inline constexpr const char *kModelFile = "model.safetensors", *kBestFile = "best.safetensors",
                             *kLastFile = "last.safetensors";
@@ -33,23 +30,23 @@ class Stopwatch {
   double sum_ = 0;
 };
 
-// `mnist train --resume` (train.cpp): the run to go on with. Its flags stand for those that are
-// not given now; some must be as they were, others may differ and it is said that the run then is
-// not that of the undisturbed one to the bit.
+// `train --resume` (train.cpp): the run to go on with. Its flags stand for those that are not given
+// now; some must be as they were, others may differ and it is said that the run then is not that of
+// the undisturbed one to the bit.
 struct Resumed {
   std::string folder, file;  // relative to here where they lie below
-  std::string place;         // of its data: Dataset::place
   nn::Checkpoint checkpoint;
-  OptimizerFlags optimizer;              // as they were
-  std::vector<std::string> differences;  // "--lr was 0.001, now 0.01"
+  CommonFlags common{};
+  std::unique_ptr<Job> then{};             // with the flags as they were
+  std::vector<std::string> differences{};  // "--lr was 0.001, now 0.01"
 };
 
 struct Run {
   // Loads the data, makes model and trainer, chooses the threads. `resumed_run`: null for a new
   // one. All of them outlive the run. Of several ranks each makes a Run, and calls the same
   // functions.
-  Run(TrainFlags& train_flags, const Flags& flags_given, const Resumed* resumed_run,
-      Ranks& ranks_of_run, Output& output);
+  Run(Job& job_of_run, const Flags& flags_given, const Resumed* resumed_run, Ranks& ranks_of_run,
+      Output& output);
 
   // Locks the folder and begins its log; a resumed run goes on where its checkpoint is. The folder
   // is locked before anything in it is believed.
@@ -61,15 +58,15 @@ struct Run {
   // folder neither is written.
   void save_all(bool planned);
 
-  Evaluation evaluate_on(const Split& split);
+  Evaluated evaluate_on(Set set, int64_t most = INT64_MAX);
   // Throws numeric if a step had a loss that is not finite.
   void check_finite(const StepState& state) const;
   void warn(const std::string& text);
   // "step 7 (epoch 1, batch 7)"
   std::string position(int64_t step) const;
-  // Is the loss far above that of guessing? Such weights are not the best of a run, and a run that
-  // ends with them has failed.
-  bool diverges(double loss) const;
+  // Is the loss far above that of guessing, where that is known? Such weights are not the best of a
+  // run, and a run that ends with them has failed.
+  bool diverges(double loss) const { return guessing && loss > 10 * guessing->loss; }
   // "3,440 steps"; of a resumed run "860 steps, 2 epochs now; in all 3,440 steps, 8 epochs in 2.1
   // s"; "of" those planned where they are given.
   std::string steps_text(std::optional<int64_t> planned = {}) const;
@@ -81,15 +78,18 @@ struct Run {
   // Where the run is.
   nn::TrainingState& at() const { return trainer->at(); }
 
-  TrainFlags& flags;
+  Job& job;
+  TrainFlags& flags;  // the job's
   const Flags& all_flags;
   const Resumed* resumed;
   Ranks& ranks;
   Output& out;
   Progress progress;
   Device device;
-  Dataset data;
-  std::optional<Batches> batches;
+  const Metric metric;
+  std::optional<Guessing> guessing;
+  DataFacts data;
+  int64_t batch_bytes = 0;  // of x of a step
   std::unique_ptr<Trainer> trainer;
   std::unique_ptr<RunFolder> folder;
   std::optional<RunLog> log;
@@ -101,10 +101,8 @@ struct Run {
 
  private:
   void note_preset();
-  void note_model(nn::Module& model);
-  void note_sizes();
+  void note_model(nn::Module& model, const Shape& inputs);
   void note_rate() const;
-  void check_last_batch();
   void check_ranks(const std::string& build) const;
   void go_on();
   void check_room() const;
@@ -147,7 +145,7 @@ class StepProfile {
 
 // The training loop (train.cpp): a batch, a step, now and then a look at the loss; at the end of an
 // epoch an evaluation and a save. From where the run is to its end, or until a signal comes; then
-// all is saved. examples/05_train_digits.cpp is the same without everything around it.
+// all is saved. Trainer is the same without everything around it.
 void train_steps(Run& run, StepProfile& profile);
 
 // Memory of all of them.
@@ -161,4 +159,4 @@ int report_interrupted(Run& run, StepProfile& profile);
 // Of mode fused: what the capture did.
 void report_capture(Run& run);
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

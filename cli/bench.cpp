@@ -1,32 +1,27 @@
-// mnist bench: the training step of an MLP 784-H-H-10, eager and fused, over batch and hidden
-// sizes: the clean rounds of `mnist compare`, and a row of one table for each size.
+// bench: the training step of a job, eager and fused, over sizes of a batch and of the model: the
+// clean rounds of `compare`, and a row of one table for each size.
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "cli/job.h"
 #include "cli/process.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/mnist/model.h"
 #include "measure/comparison.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
-constexpr int64_t kPairs = 9, kMostRows = 60'000;  // the synthetic digits for training
-
-struct BenchFlags {
-  TrainFlags train;
-  std::vector<int64_t> batch{1, 16, 128}, hidden{64, 256, 1024};
-};
+constexpr int64_t kPairs = 9;
 
 // Both steps from equal weights, recorded and captured.
-std::vector<std::shared_ptr<Trainer>> make_pair(TrainFlags flags, const Batch& batch) {
+std::vector<std::shared_ptr<Trainer>> make_pair(Job& job, const Tensors& batch) {
+  TrainFlags flags = job.flags;
   std::vector<std::shared_ptr<Trainer>> pair;
   for (const char* mode : {"eager", "fused"}) {
     flags.mode.mode = mode;
-    auto model = make_model(flags.model, flags.common->seed, batch.images.device());
-    pair.push_back(make_trainer(flags, std::move(model), 1000));
+    pair.push_back(job.make_trainer(flags, batch[0].device(), 1000));
     for (int i = 0; i < 3; ++i) pair.back()->step(batch);
   }
   return pair;
@@ -34,16 +29,16 @@ std::vector<std::shared_ptr<Trainer>> make_pair(TrainFlags flags, const Batch& b
 
 // A row of the table; nothing after a signal.
 std::optional<profiler::ComparedRow> measure_size(
-    const TrainFlags& flags, const std::string& size, const Batch& batch, Output& out) {
+    Job& job, const std::string& size, const Tensors& batch, Output& out) {
   const auto twin = [&batch](const std::vector<std::shared_ptr<Trainer>>& pair) -> measure::Twin {
     return {[pair, &batch] { pair[0]->step(batch); }, [pair, &batch] { pair[1]->step(batch); }};
   };
-  const std::string threads = choose_threads(flags, batch);
-  const auto pair = make_pair(flags, batch);
+  const std::string threads = job.choose_threads(batch);
+  const auto pair = make_pair(job, batch);
   const auto [eager_step, fused_step] = twin(pair);
   const measure::Comparison comparison{
-      .device = batch.images.device(), .eager = eager_step, .fused = fused_step, .again = [&] {
-        return twin(make_pair(flags, batch));
+      .device = batch[0].device(), .eager = eager_step, .fused = fused_step, .again = [&] {
+        return twin(make_pair(job, batch));
       }};
   // Shorter rounds than this are the clock's and the scheduler's.
   constexpr double kRoundUs = 3000;
@@ -69,35 +64,37 @@ std::optional<profiler::ComparedRow> measure_size(
       .layouts = us.layouts};
 }
 
-int run_bench(const BenchFlags& bench, Output& out) {
-  TrainFlags flags = bench.train;
+int run_bench(const Sizes& sizes, Job& job, const Flags& given, Output& out) {
+  const TrainFlags& flags = job.flags;
   const Device device = choose_device(flags.common->device).first;
   SINTER_CHECK(device.type != Device::Type::simt, usage,
       "usage: bench needs a device whose times mean something: the device is simt",
-      "mnist compare --device simt counts launches and bytes");
+      program_name() + " compare --device simt counts launches and bytes");
   catch_signals();
-  Dataset data =
-      load_dataset({.what = "synthetic", .val = 0, .limit = std::ranges::max(bench.batch)});
-  data.to(device);
+  Output::Options no_notes = *flags.common;
+  no_notes.quiet = true;
+  Output silent(no_notes);
   profiler::ComparisonTable table{.names = "Step", .times = "us, clean"};
   table.total.fused = "";
   Json rows = Json::array();
-  for (const int64_t batch_size : bench.batch) {
-    BatchOptions options = flags.batches(device);
-    options.size = batch_size;
-    const Batch batch = Batches(data.train, options).next();
-    for (const int64_t hidden : bench.hidden) {
-      flags.model.hidden = {hidden, hidden};
-      const std::string size = fmt::format("batch {}, hidden {}", batch_size, hidden);
-      const auto row = interrupted() ? std::nullopt : measure_size(flags, size, batch, out);
+  for (const int64_t batch_size : sizes.batches) {
+    job.flags.optimizer.batch = batch_size;
+    const Loading loading{.device = device, .given = given, .use = Use::step, .out = silent};
+    job.load(loading);
+    job.make_batches(loading);
+    const Tensors batch = job.first_batch();
+    for (const int64_t other : sizes.others) {
+      sizes.set(other);
+      const std::string size = fmt::format("batch {}, {} {}", batch_size, sizes.name, other);
+      const auto row = interrupted() ? std::nullopt : measure_size(job, size, batch, out);
       if (!row) continue;
-      rows.push_back({{"batch", batch_size}, {"hidden", hidden}, {"threads", num_threads()}});
+      rows.push_back({{"batch", batch_size}, {sizes.name, other}, {"threads", num_threads()}});
       rows.back().update(Json(*row));
       table.add(*row);
     }
   }
-  const std::string title = fmt::format("mlp 784-H-H-10, {}, {}, {}, {}, rules {}, {} of rounds",
-      flags.model.dtype, flags.optimizer.optimizer, device.str(),
+  const std::string title = fmt::format("{}, {}, {}, {}, {}, rules {}, {} of rounds", sizes.title,
+      job.dtype(), flags.optimizer.optimizer, device.str(),
       flags.common->threads > 0 || device != kCpu ? count_of(num_threads(), "thread")
                                                   : "threads by trial for each size",
       flags.mode.rules, count_of(kPairs, "pair"));
@@ -109,19 +106,17 @@ int run_bench(const BenchFlags& bench, Output& out) {
 
 }  // namespace
 
-void add_bench(App& app, Command& command) {
-  static BenchFlags bench;
-  bench.train.common = &app.common();
+void add_bench(App&, Command& command, std::shared_ptr<Job> job, Sizes of_job) {
+  const auto sizes = std::make_shared<Sizes>(std::move(of_job));
   Flags& flags = command.flags;
   flags.topic("sizes");
-  flags.number("batch", bench.batch, 1, kMostRows, "images of a step");
-  flags.number("hidden", bench.hidden, 1, 1'000'000, "widths H of both hidden layers");
-  flags.choice("dtype", bench.train.model.dtype, {"f32", "bf16"},
-      "bf16: activations and copies of the weights");
-  flags.choice("optimizer", bench.train.optimizer.optimizer, nn::optimizer_names(), "");
-  add_rules_flag(flags, bench.train.mode.rules);
-  command.check = [&flags] { resolve_step(flags, bench.train); };
-  command.run = [](Output& out) { return run_bench(bench, out); };
+  flags.number("batch", sizes->batches, 1, sizes->most_rows, job->rows().first + " of a step");
+  flags.number(sizes->name, sizes->others, 1, 1'000'000, sizes->help);
+  sizes->add_flags(flags);
+  flags.choice("optimizer", job->flags.optimizer.optimizer, nn::optimizer_names(), "");
+  add_rules_flag(flags, job->flags.mode.rules);
+  command.check = [&flags, job] { check_flags(flags, *job, Use::step); };
+  command.run = [&flags, job, sizes](Output& out) { return run_bench(*sizes, *job, flags, out); };
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

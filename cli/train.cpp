@@ -1,4 +1,4 @@
-// mnist train: the command, and the training loop. The run and its report have a file each.
+// train: the command, and the training loop. The run and its report have a file each.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -7,10 +7,10 @@
 
 #include "autograd/autograd.h"
 #include "cli/process.h"
+#include "cli/run.h"
 #include "distributed/mpi.h"
-#include "examples/mnist/run.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
 
 class Loop {
@@ -40,7 +40,7 @@ void Loop::run() {
   if (run_.flags.run.check_nan) check_nan.emplace();
   run_.time.start();
   while (!at_.ended && !run_.ranks.interrupted()) {
-    if (!epoch_is_over()) run_.trainer->fit(*run_.batches, [this] { after_step(); });
+    if (!epoch_is_over()) run_.job.fit(*run_.trainer, [this] { after_step(); });
     const bool over = epoch_is_over();
     if (!over && !save_is_due()) continue;
     run_.time.stop();
@@ -57,8 +57,9 @@ void Loop::run() {
   run_.progress.clear();
   if (!at_.ended) return run_.save_all(false);
   if (at_.step < run_.steps) {
-    run_.out.note("stop", "by --patience: val accuracy has not risen for {}, best {:.1f} %",
-        count_of(run_.flags.optimizer.patience, "epoch"), 100 * at_.best);
+    run_.out.note("stop", "by --patience: val {} has not {} for {}, best {}", run_.metric.name,
+        run_.metric.rises ? "risen" : "fallen", count_of(run_.flags.optimizer.patience, "epoch"),
+        run_.metric.text(at_.best));
   }
 }
 
@@ -73,7 +74,6 @@ void Loop::after_step() {
     const profiler::Pause no_step(profile_.session());
     look_at_loss();
   }
-  if (at_.step == run_.flags.run.stop_after) run_.ranks.stop();
   if (epoch_is_over() || save_is_due() || run_.ranks.interrupted()) run_.trainer->stop();
   if (epoch_is_over() || !run_.progress.due()) return;
   const profiler::Pause no_step(profile_.session());
@@ -90,7 +90,7 @@ void Loop::show_progress() {
       .rows_per_second = done * double(run_.flags.optimizer.rows_of_step()) / seconds,
       .data_wait = run_.trainer->wait_seconds() / seconds,
       .eta_seconds = seconds / done * double(run_.steps - at_.step),
-      .row = "img"});
+      .row = run_.job.rows().second});
 }
 
 // The one place where training reads the loss: every --log-every steps and at the end of an epoch.
@@ -98,20 +98,19 @@ void Loop::look_at_loss() {
   const StepState state = run_.trainer->collect_state();
   run_.check_finite(state);
   const double rows = double(state.loss_rows - at_.window_rows);
-  const double window = (state.loss_sum - at_.window_loss) / rows,
-               chance = std::log(double(run_.flags.model.classes));
+  const double window = (state.loss_sum - at_.window_loss) / rows;
   run_.log->add({{"step", at_.step}, {"loss", window}, {"lr", run_.trainer->lr_of(at_.step - 1)}});
+  at_.window_loss = state.loss_sum;
+  at_.window_rows = state.loss_rows;
+  if (!run_.guessing) return;
   const int64_t before = at_.flat_steps;
   // Steps since the last look: it was at the last multiple of --log-every, or where the epoch
   // began.
   const int64_t steps = std::min(at_.batch, (at_.step - 1) % run_.flags.run.log_every + 1);
-  at_.flat_steps = std::abs(window - chance) < 0.003 ? at_.flat_steps + steps : 0;
-  at_.window_loss = state.loss_sum;
-  at_.window_rows = state.loss_rows;
+  at_.flat_steps = std::abs(window - run_.guessing->loss) < 0.003 ? at_.flat_steps + steps : 0;
   if (before >= 200 || at_.flat_steps < 200 || std::exchange(told_flat_, true)) return;
-  run_.warn(fmt::format(
-      "loss has stayed at {:.3f} = ln({}) for {} steps; check lr, and that labels belong to images",
-      window, run_.flags.model.classes, at_.flat_steps));
+  run_.warn(fmt::format("loss has stayed at {:.3f} = {} for {} steps; {}", window,
+      run_.guessing->text, at_.flat_steps, run_.guessing->hint));
 }
 
 // Evaluates, notes and saves what the epoch has come to; interrupted, it leaves all that to the run
@@ -126,15 +125,16 @@ void Loop::end_epoch() {
   std::string val;
   bool best = false;
   const int64_t every = run_.flags.run.save_every;
-  if (run_.data.val.size() > 0) {
-    const Evaluation e = run_.evaluate_on(run_.data.val);
+  if (run_.data.val > 0) {
+    const Evaluated e = run_.evaluate_on(Set::val);
     if (!e.complete) return;
-    row.val_accuracy = e.accuracy();
-    row.val_loss = e.loss();
-    val = "  val " + proportion(e.correct, e.images);
+    row.val_metric = e.metric;
+    row.val_loss = e.loss;
+    val = "  val " + e.metric_text;
     ++at_.patience;
-    if (e.accuracy() > at_.best && !run_.diverges(e.loss()) && !run_.diverges(row.loss)) {
-      at_.best = e.accuracy();
+    if (run_.metric.better(e.metric, at_.best) && !run_.diverges(e.loss) &&
+        !run_.diverges(row.loss)) {
+      at_.best = e.metric;
       at_.patience = 0;
       best = every > 0;
       if (best) run_.save_weights(kBestFile);
@@ -143,11 +143,10 @@ void Loop::end_epoch() {
   const bool ends = at_.step == run_.steps || run_.lost_patience();
   run_.log->add(row);
   if (run_.diverges(row.loss) && !std::exchange(told_diverges_, true)) {
-    run_.warn(
-        fmt::format("the loss of epoch {} is {:.3g}, and guessing has ln({}) = {:.3f}: training "
-                    "diverges; try --lr {}",
-            row.number, row.loss, run_.flags.model.classes,
-            std::log(double(run_.flags.model.classes)), run_.smaller_lr()));
+    run_.warn(fmt::format(
+        "the loss of epoch {} is {:.3g}, and guessing has {} = {:.3f}: training diverges; try --lr "
+        "{}",
+        row.number, row.loss, run_.guessing->text, run_.guessing->loss, run_.smaller_lr()));
   }
   if (ends) run_.save_weights(kModelFile);
   at_.ended = ends;
@@ -171,15 +170,16 @@ void Loop::end_epoch() {
 int dry_run(Run& run) {
   // Fused, the first step runs, the second is captured, and the third is as all that follow.
   const int64_t steps = run.flags.mode.mode == "fused" ? 3 : 1;
-  const Batch batch = run.batches->next();
+  const Tensors batch = run.job.first_batch();
   for (int64_t i = 0; i < steps; ++i) run.trainer->step(batch);
-  const int64_t n = std::min(run.flags.optimizer.eval_batch, run.data.test.size());
-  const Evaluation e = run.evaluate_on(slice(run.data.test, 0, n));
-  run.out.result("dry run", "{}: loss {:.4f}; {} test images: accuracy {}; nothing was written",
-      count_of(steps, "step"), run.trainer->state().last_loss, n, proportion(e.correct, e.images));
+  const Evaluated e = run.evaluate_on(Set::test, run.flags.optimizer.eval_batch);
+  const std::string rows = run.job.rows().first;
+  run.out.result("dry run", "{}: loss {:.4f}; {} test {}: {} {}; nothing was written",
+      count_of(steps, "step"), run.trainer->state().last_loss, e.rows, rows, run.metric.name,
+      e.metric_text);
   report_capture(run);
   run.out.json("sinter.dry-run/1",
-      {{"loss", run.trainer->state().last_loss}, {"images", n}, {"accuracy", e.accuracy()}});
+      {{"loss", run.trainer->state().last_loss}, {rows, e.rows}, {run.metric.name, e.metric}});
   return 0;
 }
 
@@ -187,7 +187,7 @@ int dry_run(Run& run) {
 int overfit_batch(Run& run) {
   constexpr int kSteps = 500;
   constexpr double kWanted = 0.01;
-  const Batch batch = run.batches->next();
+  const Tensors batch = run.job.first_batch();
   StepState state;
   int steps = 0;
   do {
@@ -195,7 +195,7 @@ int overfit_batch(Run& run) {
     state = run.trainer->state();
   } while (++steps < kSteps && !(state.last_loss < kWanted) && !interrupted());
   run.out.result("overfit", "loss {:.4f} on one batch of {} after {} steps", state.last_loss,
-      batch.labels.numel(), steps);
+      batch[0].size(0), steps);
   run.out.json("sinter.overfit-batch/1", {{"loss", state.last_loss}, {"steps", steps}});
   if (interrupted()) return exit_code(Error::Kind::interrupted);
   SINTER_CHECK(state.last_loss < kWanted, check,
@@ -221,18 +221,14 @@ int train(Run& run) {
     throw Error(error.kind(),
         str(error.message(), "; ", escaped(name), " holds ", run.folder->holds()),
         run.saved_step < 0 ? error.hint()
-                           : str("make room there, then mnist train --resume ", as_word(name),
-                                 " goes on after step ", run.saved_step));
+                           : str("make room there, then ", program_name(), " train --resume ",
+                                 as_word(name), " goes on after step ", run.saved_step));
   }
   return run.ranks.interrupted() ? report_interrupted(run, profile) : report(run, profile);
 }
 
 // ---- --resume
 
-constexpr const char* kFixed[] = {"model", "hidden", "act", "dropout", "classes", "dtype", "val",
-    "limit", "normalize", "augment", "batch-size", "accum", "optimizer", "seed"};
-constexpr const char* kSaid[] = {"lr", "momentum", "betas", "weight-decay", "schedule", "lr-warmup",
-    "clip", "label-smoothing", "eval-batch-size", "mode", "rules", "measure"};
 constexpr const char* kExcluded[] = {"out", "force", "init", "dry-run", "overfit-batch"};
 
 std::string said_of(const Flags& flags, std::string_view name) {
@@ -242,42 +238,34 @@ std::string said_of(const Flags& flags, std::string_view name) {
 
 // Reads the checkpoint of --resume, completes and resolves the flags. Throws checkpoint: there is
 // none, or another --batch-size is asked for; usage: a flag that does not go with --resume.
-Resumed open_resumed(Flags& flags, TrainFlags& train) {
+std::unique_ptr<Resumed> open_resumed(Flags& flags, Job& job, const JobMaker& make) {
   for (const char* name : kExcluded) {
     SINTER_CHECK(flags[name].source != Source::command_line, usage,
         str("usage: --resume and --", name, " exclude each other: both are given"));
   }
   namespace fs = std::filesystem;
   // Of a run without last.safetensors the others are looked at, to say that they are weights only.
-  const std::string file = find_checkpoint(
-      train.run.resume, {"last.safetensors", "model.safetensors", "best.safetensors"});
+  const std::string file =
+      find_checkpoint(job.flags.run.resume, {kLastFile, kModelFile, kBestFile});
   const fs::path real = fs::canonical(file);  // runs/last is to name the run, not itself
-  Resumed out{.folder = fs::proximate(real.parent_path()).string(),
-      .file = fs::proximate(real).string(),
-      .place = {},
-      .checkpoint = nn::read_checkpoint(file),
-      .optimizer = {},
-      .differences = {}};
-  const nn::Checkpoint& checkpoint = out.checkpoint;
+  auto out = std::make_unique<Resumed>(fs::proximate(real.parent_path()).string(),
+      fs::proximate(real).string(), nn::read_checkpoint(file));
+  const nn::Checkpoint& checkpoint = out->checkpoint;
 
-  CommonFlags common;
-  TrainFlags then{.common = &common};
-  const Flags saved = saved_flags(checkpoint.config, checkpoint.path, then);
-  out.place = then.data.what;
+  out->then = make(out->common);
+  const Flags saved = saved_flags(checkpoint.config, checkpoint.path, *out->then);
   apply_saved_config(checkpoint.config, checkpoint.path, flags);
-  resolve(flags, train);
-  out.optimizer = then.optimizer;
-  for (const char* name : kFixed) {
-    const std::string was = said_of(saved, name), now = said_of(flags, name);
-    SINTER_CHECK(was == now, checkpoint,
-        str("checkpoint: cannot resume with another --", name, ": ", checkpoint.path, " has ", was,
-            ", asked ", now));
-  }
-  std::vector<std::string> said(std::begin(kSaid), std::end(kSaid));
-  if (train.optimizer.schedule != "constant") said.insert(said.end(), {"epochs", "steps"});
-  for (const std::string& name : said) {
-    const std::string was = said_of(saved, name), now = said_of(flags, name);
-    if (was != now) out.differences.push_back(str("--", name, " was ", was, ", now ", now));
+  check_flags(flags, job, Use::run);
+  for (const Flag& flag : flags.all()) {
+    const bool plans = flag.name == "epochs" || flag.name == "steps";  // the length of a schedule
+    const Kept kept =
+        plans && job.flags.optimizer.schedule != "constant" ? Kept::or_said : flag.kept;
+    if (kept == Kept::no) continue;
+    const std::string was = said_of(saved, flag.name), now = said_of(flags, flag.name);
+    SINTER_CHECK(was == now || kept == Kept::or_said, checkpoint,
+        str("checkpoint: cannot resume with another --", flag.name, ": ", checkpoint.path, " has ",
+            was, ", asked ", now));
+    if (was != now) out->differences.push_back(str("--", flag.name, " was ", was, ", now ", now));
   }
   return out;
 }
@@ -287,35 +275,38 @@ void check_alone(const TrainFlags& flags) {
   SINTER_CHECK(!flags.run.overfit_batch && flags.mode.measure != "on", usage,
       str("usage: ", flags.run.overfit_batch ? "--overfit-batch" : "--measure on",
           " is for one process: the launcher has started ", distributed::launched_ranks()),
-      "mnist train without mpirun");
+      program_name() + " train without mpirun");
 }
 
 }  // namespace
 
 void train_steps(Run& run, StepProfile& profile) { Loop(run, profile).run(); }
 
-void add_train(App& app, Command& command) {
-  static TrainFlags flags;
-  flags.common = &app.common();
+void add_train(App& app, Command& command, const JobMaker& make) {
+  static const std::unique_ptr<Job> job = make(app.common());
+  static std::unique_ptr<Resumed> resumed;
+  TrainFlags& flags = job->flags;
   command.many_processes = true;
-  add_train_flags(command.flags, flags);
-  command.preset = [&app] { return preset(flags.run.preset, app.common()); };
-  static std::optional<Resumed> resumed;
-  command.check = [&command] {
+  add_run_flags(command.flags, *job);
+  command.preset = [&flags] {
+    const std::string& name = flags.run.preset;
+    return name.empty() ? "" : "[train]\n" + job->preset(name);
+  };
+  command.check = [&command, &flags, make] {
     if (flags.run.resume.empty()) {
-      resolve(command.flags, flags);
+      check_flags(command.flags, *job, Use::run);
     } else {
-      resumed = open_resumed(command.flags, flags);
+      resumed = open_resumed(command.flags, *job, make);
     }
     if (!flags.mode.dump_graph.empty())
       check_writable(flags.mode.dump_graph, "--dump-graph", flags.run.force);
   };
-  command.run = [&command](Output& out) {
+  command.run = [&command, &flags](Output& out) {
     catch_signals();
     Ranks ranks(flags.run.rank_timeout);
     if (ranks.many()) check_alone(flags);
     try {
-      Run run(flags, command.flags, resumed ? &*resumed : nullptr, ranks, out);
+      Run run(*job, command.flags, resumed.get(), ranks, out);
       return train(run);
     } catch (...) {
       if (ranks.many()) ranks.fail(*flags.common);
@@ -324,4 +315,4 @@ void add_train(App& app, Command& command) {
   };
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

@@ -1,4 +1,4 @@
-// mnist compare: the same step eager and fused: are the numbers the same, what became fewer, and
+// compare: a job's step eager and fused: are the numbers the same, what became fewer, and
 // how much time does it take. Parity is checked on one step from equal weights; what follows is the
 // comparison of measure/comparison.h.
 #include <fmt/format.h>
@@ -8,25 +8,17 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/comparison.h"
+#include "cli/job.h"
 #include "cli/process.h"
 #include "core/context.h"
 #include "core/parallel.h"
-#include "examples/mnist/evaluate.h"
-#include "examples/mnist/model.h"
 #include "measure/rounding.h"
 #include "nn/named_tensor.h"
 #include "ops/ops.h"
 #include "ops/product/gemm_library.h"
 
-namespace sinter::mnist {
+namespace sinter::cli {
 namespace {
-
-using measure::Worst;
-
-struct CompareFlags {
-  StepFlags step;
-  ComparisonFlags comparison;
-};
 
 // Note [How far eager and fused may part]
 //   Both take one step from the same weights and draws, and round differently.
@@ -73,20 +65,18 @@ std::string Parity::text(double lr) const {
 
 // Makes the trainers of a comparison, all from the same weights.
 struct Maker {
-  const CompareFlags& compare;
+  Job& job;
+  const ComparisonFlags& rounds;
   Device device;
 
   std::unique_ptr<Trainer> operator()(const char* mode, const std::string& rules, bool clip = true,
       std::vector<capture::Refused> choices = {}) const {
-    TrainFlags flags = compare.step.train;
+    TrainFlags flags = job.flags;
     if (!clip) flags.optimizer.clip = 0;
     flags.mode.mode = mode;
     flags.mode.rules = rules;
-    const ComparisonFlags& rounds = compare.comparison;
-    auto model = make_model(flags.model, flags.common->seed, device);
-    if (compare.step.saved) take_weights(*model, *compare.step.saved);
-    return make_trainer(flags, std::move(model),
-        2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup), std::move(choices));
+    return job.make_trainer(flags, device, 2 * (rounds.rounds + 1) * (rounds.steps + rounds.warmup),
+        std::move(choices));
   }
 };
 
@@ -152,7 +142,7 @@ class GradientCalls : public Recorder {
 // One step each, from equal weights and draws.
 class ParityCheck {
  public:
-  ParityCheck(const Maker& make, const Batch& batch, const CompareRun& compare_run)
+  ParityCheck(const Maker& make, const Tensors& batch, const CompareRun& compare_run)
       : make_(make), batch_(batch), allowed_(compare_run.allowed()) {}
   // `gradients` runs fused without weight_grad_update, which leaves no gradient to look at;
   // `exact`, if there is one, eager without TF32.
@@ -168,9 +158,9 @@ class ParityCheck {
       const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit) const;
 
   const Maker& make_;
-  const Batch& batch_;
+  const Tensors& batch_;
   const double allowed_;
-  const Tensor rng_ = rng_state(batch_.images.device()), draws_ = rng_.to(kCpu);
+  const Tensor rng_ = rng_state(batch_[0].device()), draws_ = rng_.to(kCpu);
 };
 
 // Of the parameters whose gradients differ.
@@ -285,13 +275,13 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
 
 // Takes steps op by op from the weights of the start; in which one, and which op, makes the first
 // NaN: "step 2, linear: ..", or 0 and "".
-std::pair<int64_t, std::string> first_nan(const Maker& make, const Batch& batch, int64_t steps) {
+std::pair<int64_t, std::string> first_nan(const Maker& make, const Tensors& batch, int64_t steps) {
   const auto trainer = make("eager", "none");
   int64_t i = 0;
   // An update's NaN is one of the next step's loss; before these two searching is time lost.
   while (++i < steps - 1) trainer->step(batch);
   for (; i <= steps; ++i) {
-    const std::string found = mnist::first_nan([&] { trainer->step(batch); });
+    const std::string found = cli::first_nan([&] { trainer->step(batch); });
     if (!found.empty()) return {i, str("step ", i, ", ", found)};
   }
   return {};
@@ -311,42 +301,42 @@ void check_agreement(const Parity& parity, const CompareRun& compare_run, double
           updates.where, updates.apart / lr, updates.allowed / lr));
 }
 
-int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
-  TrainFlags& flags = compare.step.train;
+int run_compare(
+    const Flags& given, Job& job, const ComparisonFlags& comparison_flags, Output& out) {
+  const TrainFlags& flags = job.flags;
+  const CommonFlags& common = *flags.common;
   const Device device = choose_device(common.device).first;
-  CompareRun compare_run{common, flags.mode, compare.comparison, out, "compare", "",
-      flags.model.name(), flags.optimizer.rows_of_step()};
+  CompareRun compare_run{common, flags.mode, comparison_flags, out, "compare", "", job.name(),
+      flags.optimizer.rows_of_step()};
   Comparison& comparison = compare_run.comparison;
   comparison.device = device;
   comparison.rules = flags.mode.rules;
-  comparison.dtype = flags.model.dtype;
+  comparison.dtype = job.dtype();
   compare_run.check_flags();
-  const Batch batch = first_batch(compare.step, out);
-  compare_run.workload = flags.workload();
-  comparison.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}",
-      flags.model.describe(), batch.labels.numel(),
-      flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
-      flags.model.dtype, flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
+  const Tensors batch = load_batch(job, given, out);
+  const int64_t rows = batch[0].size(0);
+  compare_run.workload = job.workload();
+  comparison.title = fmt::format("{}   batch {}{}   {}   {}   {}, {}   rules {}", job.describe(),
+      rows, flags.optimizer.accum > 1 ? fmt::format(" in parts of {}", flags.optimizer.batch) : "",
+      job.dtype(), flags.optimizer.optimizer, device.str(), count_of(num_threads(), "thread"),
       flags.mode.rules);
   comparison.rules_option = "--rules ";
-  compare_run.next =
-      flags.model.model == "mlp" && flags.optimizer.batch > 16
-          ? "where fusing pays more: a small step, --batch 1 --hidden 64,64; or --model lenet"
-      : comparison.timed() ? "what was fused and why: --explain; the kernels' times: --profile"
+  compare_run.next = job.next();
+  if (compare_run.next.empty())
+    compare_run.next = comparison.timed()
+                           ? "what was fused and why: --explain; the kernels' times: --profile"
                            : "what was fused and why: --explain";
 
-  const Maker make{compare, device};
+  const Maker make{job, comparison_flags, device};
   const auto eager = make("eager", "none"), fused = make("fused", comparison.rules),
              gradients = make("fused", comparison.rules == "none"
                                            ? comparison.rules
                                            : comparison.rules + ",-weight_grad_update");
-  if (const std::optional<SavedModel>& saved = compare.step.saved)
-    out.note("model", "{} ({})", escaped(saved->path), take_weights(eager->model(), *saved));
+  if (const std::string weights = job.weights(); !weights.empty()) out.note("model", weights);
   comparison.step = fused->captured_step();
-  const ImageShape image = flags.model.image();
-  compare_run.inputs = {batch.images, batch.labels};
-  compare_run.picture = {image.channels, image.height, image.width};
-  if (compare.comparison.blame) {
+  compare_run.inputs = batch;
+  compare_run.picture = job.picture();
+  if (comparison_flags.blame) {
     for (int i = 0; i < 2; ++i) fused->step(batch);
     // A NaN is in all weights a step later: so the step that has the first one is looked at.
     const auto [step, nan] = first_nan(make, batch, 2);
@@ -358,7 +348,7 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
     compare_run.blame();
     return 0;
   }
-  const bool cuts_differ = flags.model.dtype == "tf32" && device.type == Device::Type::cuda;
+  const bool cuts_differ = job.dtype() == "tf32" && device.type == Device::Type::cuda;
   const auto exact = cuts_differ ? make("eager", "none") : nullptr;
   const Parity parity =
       ParityCheck(make, batch, compare_run).run(*eager, *fused, *gradients, exact.get());
@@ -378,13 +368,13 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
   catch_signals();
   const double lr = eager->lr_of(0);
   const Outcome outcome = compare_run.run(parity.text(lr));
-  Json object = {{"model", flags.model.describe()}, {"batch", batch.labels.numel()},
-      {"dtype", flags.model.dtype}, {"optimizer", flags.optimizer.optimizer},
-      {"device", device.str()}, {"threads", num_threads()}, {"rules", flags.mode.rules},
+  Json object = {{"model", job.describe()}, {"batch", rows}, {"dtype", job.dtype()},
+      {"optimizer", flags.optimizer.optimizer}, {"device", device.str()},
+      {"threads", num_threads()}, {"rules", flags.mode.rules},
       {"parity", {{"loss", parity.loss.relative}, {"gradients", parity.gradients.relative},
                      {"state", parity.state_relative()}, {"weights_lr", parity.in_lr(lr)},
                      {"not_compared", not_compared}}}};
-  cli::add_json(object, comparison, outcome);
+  add_json(object, comparison, outcome);
   out.json("sinter.compare/1", object);
   if (interrupted()) return exit_code(Error::Kind::interrupted);  // the tables so far are out
   check_agreement(parity, compare_run, lr);
@@ -404,11 +394,14 @@ int run_compare(const CommonFlags& common, CompareFlags& compare, Output& out) {
 
 }  // namespace
 
-void add_compare(App& app, Command& command) {
-  static CompareFlags compare;
-  add_step_flags(command, app.common(), compare.step);
-  add_comparison_flags(command.flags, compare.step.train.mode, compare.comparison);
-  command.run = [&app](Output& out) { return run_compare(app.common(), compare, out); };
+void add_compare(App& app, Command& command, const JobMaker& make) {
+  static ComparisonFlags comparison;
+  static const std::unique_ptr<Job> job = make(app.common());
+  add_step_flags(command.flags, *job);
+  add_comparison_flags(command.flags, job->flags.mode, comparison);
+  command.check = [&command] { check_flags(command.flags, *job, Use::step); };
+  command.run = [&command](
+                    Output& out) { return run_compare(command.flags, *job, comparison, out); };
 }
 
-}  // namespace sinter::mnist
+}  // namespace sinter::cli

@@ -1,0 +1,297 @@
+#include "cli/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "cli/process.h"
+#include "core/crc32.h"
+#include "core/parallel.h"
+#include "nn/optim.h"
+#include "nn/safetensors.h"
+#include "nn/state_dict.h"
+#include "ops/ops.h"
+#include "ops/product/gemm_library.h"
+
+namespace sinter::cli {
+namespace {
+
+std::unique_ptr<nn::Optimizer> make_optimizer(
+    const OptimizerFlags& flags, const nn::Module& model) {
+  const nn::OptimizerChoice& choice = nn::optimizer_named(flags.optimizer);
+  return choice.make(model.named_parameters(), flags.lr.value(),
+      flags.weight_decay.value_or(choice.weight_decay), flags.momentum,
+      flags.betas.empty() ? choice.betas : nn::Betas{flags.betas[0], flags.betas[1]});
+}
+
+}  // namespace
+
+std::string Job::workload() const {
+  const OptimizerFlags& optimizer = flags.optimizer;
+  return str(describe(), ", ", optimizer.optimizer,
+      optimizer.accum > 1 ? str(" in parts of ", optimizer.batch) : "");
+}
+
+std::string Job::take_weights(nn::Module& model, const std::string& file) {
+  nn::NamedTensors weights;
+  for (nn::NamedTensor& item : nn::read_safetensors(file).tensors) {
+    if (!item.name.starts_with("sinter.")) weights.push_back(std::move(item));
+  }
+  return str(escaped(file), " (", nn::load_state_dict(model, weights, {.source = file}), ")");
+}
+
+std::unique_ptr<Trainer> Job::make_trainer(
+    const TrainFlags& by, Device device, int64_t steps, std::vector<capture::Refused> choices) {
+  return make_trainer(by, make_model(device), steps, std::move(choices));
+}
+
+std::unique_ptr<Trainer> Job::make_trainer(const TrainFlags& by, std::shared_ptr<nn::Module> model,
+    int64_t steps, std::vector<capture::Refused> choices) {
+  set_allow_tf32(dtype() == "tf32");
+  const OptimizerFlags& optimizer = by.optimizer;
+  auto made = make_optimizer(optimizer, *model);
+  return std::make_unique<Trainer>(std::move(model), std::move(made),
+      TrainerOptions{.loss = loss(),
+          .fused = by.mode.mode == "fused",
+          .capture = {.rules = capture::RuleSet(by.mode.rules),
+              .measure = by.mode.measures(),
+              .choices = std::move(choices)},
+          .schedule = optimizer.schedule_of(steps),
+          .clip = optimizer.clip,
+          .part = optimizer.accum > 1 ? optimizer.batch : 0});
+}
+
+std::string Job::choose_threads(const Tensors& batch) {
+  const Device device = batch[0].device();
+  const std::string work = fmt::format("{}, rows {}{}, {}", describe(), batch[0].shape().str(),
+      flags.optimizer.accum > 1 ? str(" in parts of ", flags.optimizer.batch) : "", dtype());
+  return cli::choose_threads(flags.common->threads, device, work, [&] {
+    TrainFlags eager = flags;
+    eager.mode.mode = "eager";
+    const std::shared_ptr<Trainer> scratch = make_trainer(eager, device, 1000);
+    return [scratch, &batch] { scratch->step(batch); };
+  });
+}
+
+void add_step_flags(Flags& to, Job& job) {
+  job.add_flags(to, Use::step);
+  add_step_flags(to, job.flags.optimizer);
+  job.add_loss_flags(to);
+}
+
+void add_recipe_flags(Flags& to, Job& job) {
+  job.add_flags(to, Use::run);
+  for (Flag& flag : to.all())
+    flag.kept = flag.saved && !flag.global && !flag.place ? Kept::yes : Kept::no;
+  add_epoch_flags(to, job.flags.optimizer, job.metric());
+  const size_t of_step = to.all().size();
+  add_step_flags(to, job.flags.optimizer);
+  job.add_loss_flags(to);
+  add_eval_flag(to, job.flags.optimizer);
+  for (size_t i = of_step; i < to.all().size(); ++i) to.all()[i].kept = Kept::or_said;
+  for (const char* name : {"seed", "batch-size", "accum", "optimizer"})
+    to.find(name)->kept = Kept::yes;
+}
+
+void add_run_flags(Flags& to, Job& job) {
+  add_recipe_flags(to, job);
+  add_mode_flags(to, job.flags.mode);
+  for (const char* name : {"mode", "rules", "measure"}) to.find(name)->kept = Kept::or_said;
+  add_folder_flags(to, job.flags.run, job.metric(), job.presets());
+}
+
+void check_flags(const Flags& given, Job& job, Use use) {
+  if (use == Use::run && given.first_wins("epochs", "steps")) job.flags.optimizer.steps.reset();
+  job.check(given, use);
+  resolve_optimizer(given, job.flags.optimizer);
+  if (use == Use::run) check_run(given, job.flags);
+}
+
+void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {
+  constexpr size_t kMaxConfig = 1 << 16;
+  try {
+    SINTER_CHECK(config.size() <= kMaxConfig, usage,
+        str("it has ", config.size(), " bytes, at most ", kMaxConfig));
+    apply_config(config, "sinter.config", flags, "train", {"train"}, Source::checkpoint);
+  } catch (const Error& error) {
+    throw Error(Error::Kind::checkpoint,
+        str("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
+  }
+}
+
+Flags saved_flags(const std::string& config, const std::string& file, Job& job) {
+  Flags flags;
+  add_common_flags(flags, *job.flags.common);
+  add_run_flags(flags, job);
+  apply_saved_config(config, file, flags);
+  return flags;
+}
+
+std::string find_checkpoint(
+    const std::string& run_or_file, std::initializer_list<const char*> names) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const std::string shown = sinter::shown(run_or_file),
+                    hint = str(program_name(),
+                        " train makes one; another RUN or FILE.safetensors can be named");
+  const fs::file_status status = fs::status(run_or_file, error);
+  SINTER_CHECK(fs::exists(status), checkpoint, str("checkpoint: nothing there: ", shown), hint);
+  if (!fs::is_directory(status)) return run_or_file;
+  for (const char* name : names) {
+    if (const fs::path path = fs::path(run_or_file) / name; fs::exists(path, error))
+      return path.string();
+  }
+  throw Error(Error::Kind::checkpoint,
+      str("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
+}
+
+Tensors load_batch(Job& job, const Flags& given, Output& out) {
+  const Device device = choose_device(job.flags.common->device).first;
+  const Loading loading{.device = device, .given = given, .use = Use::step, .out = out};
+  job.load(loading);
+  job.make_batches(loading);
+  const Tensors batch = job.first_batch();
+  const int64_t rows = job.flags.optimizer.rows_of_step(), found = batch[0].size(0);
+  if (found < rows) {
+    out.note(
+        "note", "a batch of {} rows was asked for; the set has {}", grouped(rows), grouped(found));
+  }
+  note_emulator(device, out);
+  const std::string threads = job.choose_threads(batch);
+  if (device == kCpu) out.note("threads", threads);
+  manual_seed(job.flags.common->seed);
+  return batch;
+}
+
+// ---- TensorJob
+
+namespace {
+
+// Copies of some rows, in that order.
+Tensor rows_at(const Tensor& from, std::span<const int32_t> indices) {
+  Shape shape = from.shape();
+  shape[0] = std::ssize(indices);
+  Tensor to = Tensor::empty(shape, from.dtype());
+  const size_t bytes = size_t(from.numel() / from.size(0)) * size_of(from.dtype());
+  const auto* const begin = static_cast<const std::byte*>(from.raw());
+  auto* out = static_cast<std::byte*>(to.raw());
+  for (const int32_t row : indices) {
+    std::memcpy(out, begin + size_t(row) * bytes, bytes);
+    out += bytes;
+  }
+  return to;
+}
+
+int64_t rows_in(const Tensors& set) { return set.empty() ? 0 : set[0].size(0); }
+
+}  // namespace
+
+void TensorJob::load(const Loading& loading) {
+  sets_ = make_sets(loading);
+  uint32_t crc = 0;
+  for (Tensors* set : {&sets_.train, &sets_.val, &sets_.test}) {
+    for (Tensor& t : *set) {
+      t = contiguous(t.to(kCpu));
+      crc = crc32(t.raw(), size_t(t.numel()) * size_of(t.dtype()), crc);
+    }
+    const bool pair = set->empty() || (set->size() == 2 && (*set)[0].size(0) == (*set)[1].size(0));
+    SINTER_CHECK(pair, data, "data: a set is not {x, target} with as many rows of each");
+  }
+  SINTER_CHECK(rows_in(sets_.train) > 0, data, "data: no rows to train on");
+  facts_ = {name(), crc, rows_in(sets_.train), rows_in(sets_.val), rows_in(sets_.test)};
+  loading.out.note("data", "{}: {} {}, of which {} val, {} test", facts_.name,
+      grouped(facts_.train + facts_.val + facts_.test), rows().first, grouped(facts_.val),
+      grouped(facts_.test));
+}
+
+int64_t TensorJob::per_epoch() const {
+  const int64_t size = flags.optimizer.rows_of_step();
+  return (rows_in(sets_.train) + size - 1) / size;
+}
+
+Tensors TensorJob::batch(int64_t epoch, int64_t index) {
+  if (order_epoch_ != epoch) {
+    order_ = epoch_order(rows_in(sets_.train), flags.common->seed, epoch);
+    order_epoch_ = epoch;
+  }
+  const int64_t size = flags.optimizer.rows_of_step(), begin = index * size;
+  const auto indices =
+      std::span(order_).subspan(size_t(begin), size_t(std::min(size, std::ssize(order_) - begin)));
+  Tensors out;
+  for (const Tensor& t : sets_.train) out.push_back(rows_at(t, indices).to(device_));
+  return out;
+}
+
+// The batches of an epoch, each made where it is read.
+class TensorJob::Epoch {
+ public:
+  Epoch(TensorJob& job, int64_t epoch) : job_(job), epoch_(epoch) {}
+  struct End {
+    int64_t index;
+  };
+  struct Iterator {
+    Epoch& epoch;
+    int64_t index;
+    Tensors operator*() const { return epoch.job_.batch(epoch.epoch_, index); }
+    Iterator& operator++() {
+      ++index;
+      return *this;
+    }
+    bool operator==(End end) const { return index == end.index; }
+  };
+  Iterator begin() { return {*this, 0}; }
+  End end() const { return {job_.per_epoch()}; }
+
+ private:
+  TensorJob& job_;
+  int64_t epoch_;
+};
+
+void TensorJob::fit(Trainer& trainer, const Trainer::Callback& after) {
+  trainer.fit(Epoch(*this, trainer.epoch()), after);
+}
+
+void TensorJob::resume(Trainer& trainer, const nn::Checkpoint& saved, const Job&) {
+  const DataFacts here = data();
+  SINTER_CHECK(saved.state.data_crc == here.crc, checkpoint,
+      fmt::format("checkpoint: cannot resume with other data: {}; crc32 of {} was {:08x}, of {} it "
+                  "is {:08x}",
+          saved.path, escaped(saved.state.data), saved.state.data_crc, escaped(here.name),
+          here.crc));
+  trainer.resume(saved, Epoch(*this, saved.state.epoch));
+}
+
+Evaluated TensorJob::evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) {
+  const NoGrad no_grad;
+  const nn::EvalMode evaluation_mode(model);
+  const Tensors& all = set == Set::val ? sets_.val : sets_.test;
+  const int64_t n = std::min(rows_in(all), most);
+  const RowRange own = ranks ? rows_of_rank(n, ranks->rank(), ranks->size()) : RowRange{0, n};
+  const auto of_loss = loss();
+  double loss_sum = 0, score_sum = 0, ended = 0;
+  for (int64_t row = own.begin; row < own.end; row += flags.optimizer.eval_batch) {
+    if (interrupted()) {
+      ended = 1;
+      break;
+    }
+    const int64_t end = std::min(own.end, row + flags.optimizer.eval_batch);
+    const Tensor output = model(slice(all[0], 0, row, end).to(device_)),
+                 target = slice(all[1], 0, row, end).to(device_);
+    for (const double x : of_loss(output, target).to_vector<double>()) loss_sum += x;
+    for (const double x : score(output, target).to_vector<double>()) score_sum += x;
+  }
+  for (double* sum : {&loss_sum, &score_sum, &ended}) {
+    if (ranks) *sum = ranks->sum(*sum);
+  }
+  Evaluated e{.metric = score_sum / double(n), .loss = loss_sum / double(n), .rows = n};
+  e.complete = ended == 0;
+  const Metric metric = this->metric();
+  e.metric_text = metric.text(e.metric);
+  e.text = fmt::format("{} {}  loss {}", metric.name, e.metric_text, cli::loss(e.loss));
+  e.json = {{rows().first, n}, {metric.name, e.metric}, {"loss", e.loss}};
+  return e;
+}
+
+}  // namespace sinter::cli

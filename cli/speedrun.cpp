@@ -1,0 +1,185 @@
+// speedrun: trains a job's preset over several seeds; its metric and the training time with
+// intervals, and whether its target holds. The runs are those of `train`, one after the other in
+// one process, so the first also pays for what a process does once; they write nothing. Where rows
+// are held out the metric is that of them: a recipe is chosen by them, and never by the test set.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/process.h"
+#include "cli/run.h"
+#include "core/json.h"
+#include "core/parallel.h"
+#include "profiler/roofs.h"
+#include "profiler/stats.h"
+
+namespace sinter::cli {
+namespace {
+
+struct SpeedrunFlags {
+  int64_t seeds = 5;
+  std::optional<double> target_seconds;
+};
+
+struct SeedRow {
+  uint64_t seed;
+  double metric, loss, seconds;  // the metric as it is shown
+};
+
+struct Speedrun {
+  Metric metric;
+  std::string set{};  // of the rows that were read: "test", or "held-out"
+  int64_t rows = 0, steps = 0;
+  std::vector<SeedRow> runs{};
+  profiler::Estimate mean{}, seconds{};
+  std::optional<double> target, target_seconds;
+
+  std::vector<double> all(double SeedRow::*number) const {
+    std::vector<double> out;
+    for (const SeedRow& run : runs) out.push_back(run.*number);
+    return out;
+  }
+  double worst() const {
+    const std::vector<double> found = all(&SeedRow::metric);
+    return metric.rises ? std::ranges::min(found) : std::ranges::max(found);
+  }
+  // Does it hold for the whole interval of the mean? Nothing where no target is set.
+  std::optional<bool> holds() const {
+    if (!target && !target_seconds) return {};
+    return (!target || !metric.better(*target, metric.rises ? mean.low : mean.high)) &&
+           (!target_seconds || seconds.high <= *target_seconds);
+  }
+  std::string target_text() const {
+    return str(target ? fmt::format("{}{}", *target, metric.unit) : "any", " in ",
+        target_seconds ? fmt::format("{} s", *target_seconds) : "any time");
+  }
+};
+
+std::string interval(const profiler::Estimate& e, const std::string& unit) {
+  return fmt::format("{:.2f}{} [{:.2f}, {:.2f}]", e.value, unit, e.low, e.high);
+}
+
+// The runs as far as no signal comes.
+void run_seeds(int64_t seeds, Job& job, const Flags& given, Speedrun& speedrun, Output& out) {
+  TrainFlags& train = job.flags;
+  Ranks alone(train.run.rank_timeout);
+  const uint64_t first = train.common->seed;
+  {
+    // This one only says what all are, and finds how many threads they have: a run of `train`
+    // finds them as part of its time.
+    const Run trial(job, given, nullptr, alone, out);
+    train.common->threads = num_threads();
+  }
+  Output::Options no_notes = *train.common;
+  no_notes.quiet = true;
+  Output silent(no_notes);
+  for (int64_t i = 0; i < seeds && !interrupted(); ++i) {
+    train.common->seed = first + uint64_t(i);
+    Run run(job, given, nullptr, alone, silent);
+    run.log.emplace("", 0, run.metric.name);
+    StepProfile none(run);
+    train_steps(run, none);
+    const bool is_test = run.data.val == 0;
+    const Evaluated e = run.evaluate_on(is_test ? Set::test : Set::val);
+    if (!e.complete) break;
+    speedrun.set = is_test ? "test" : "held-out";
+    speedrun.rows = e.rows;
+    speedrun.steps = run.at().step;
+    const SeedRow& row = speedrun.runs.emplace_back(
+        SeedRow{train.common->seed, run.metric.scale * e.metric, e.loss, run.time.seconds()});
+    out.result(str("seed ", row.seed), "{:.2f}{}  loss {}  {:.2f} s", row.metric, run.metric.unit,
+        cli::loss(row.loss), row.seconds);
+  }
+}
+
+int run_speedrun(
+    const SpeedrunFlags& flags, Job& job, const Flags& given, const App& app, Output& out) {
+  const Device device = choose_device(job.flags.common->device).first;
+  SINTER_CHECK(device.type != Device::Type::simt, usage,
+      "usage: speedrun needs a device whose times mean something: the device is simt",
+      program_name() + " train --device simt");
+  catch_signals();
+  const Metric metric = job.metric();
+  const std::string rows = job.rows().first;
+  Speedrun speedrun{
+      .metric = metric, .target = job.flags.run.target, .target_seconds = flags.target_seconds};
+  run_seeds(flags.seeds, job, given, speedrun, out);
+  if (interrupted()) return exit_code(Error::Kind::interrupted);
+  // "roofs/3 cpu, NAME, 2 threads, .."
+  const std::string key = profiler::roofs_key(device), machine = key.substr(key.find(' ') + 1);
+  profiler::Estimate& mean = speedrun.mean;
+  mean = profiler::mean_interval(speedrun.all(&SeedRow::metric));
+  mean.low = std::max(mean.low, metric.low);  // of few seeds it is wide
+  mean.high = std::min(mean.high, metric.high);
+  const profiler::Estimate& time = speedrun.seconds =
+      profiler::mean_interval(speedrun.all(&SeedRow::seconds));
+  const std::string found = interval(mean, metric.unit), seconds = interval(time, " s");
+  out.result(metric.name, "{}, worst {:.2f}, of {} {} {}", found, speedrun.worst(),
+      grouped(speedrun.rows), speedrun.set, rows);
+  out.result("time", "{} of training, {}", seconds, count_of(speedrun.steps, "step"));
+  out.result("machine", machine);
+  const std::optional<bool> holds = speedrun.holds();
+  if (holds) {
+    out.result(
+        "target", "{}: {} at 95 %", speedrun.target_text(), *holds ? "holds" : "does not hold");
+  }
+  // Of docs/results/speedrun.md.
+  const std::string row =
+      fmt::format("| {} | {} | {:.2f} | {} | {} | {} | {} | {}{} |", job.flags.run.preset,
+          interval(mean, ""), speedrun.worst(), interval(time, ""), speedrun.runs.size(),
+          speedrun.steps, machine, app.git_id(), speedrun.set == "test" ? "" : ", " + speedrun.set);
+  out.result("row", row);
+  Json object = {{"preset", job.flags.run.preset}, {"machine", machine}, {"commit", app.git_id()},
+      {"set", speedrun.set}, {rows, speedrun.rows}, {"steps", speedrun.steps}, {metric.name, mean},
+      {"worst_" + metric.name, speedrun.worst()}, {"seconds", time}};
+  std::string target = metric.target;
+  std::ranges::replace(target, '-', '_');
+  object[target] = speedrun.target;
+  object["target_seconds"] = speedrun.target_seconds;
+  object["holds"] = holds;
+  for (const SeedRow& run : speedrun.runs)
+    object["runs"].push_back({{"seed", std::to_string(run.seed)}, {metric.name, run.metric},
+        {"loss", run.loss}, {"seconds", run.seconds}});
+  object["row"] = row;
+  out.json("sinter.speedrun/1", object);
+  SINTER_CHECK(holds.value_or(true), check,
+      fmt::format("speedrun: the target does not hold at 95 %: {} {}, time {}, wanted {}",
+          metric.name, found, seconds, speedrun.target_text()),
+      "more --seeds make the intervals shorter; other programs make the time longer");
+  return 0;
+}
+
+}  // namespace
+
+void add_speedrun(App& app, Command& command, const JobMaker& make) {
+  static SpeedrunFlags speedrun;
+  static const std::unique_ptr<Job> job = make(app.common());
+  TrainFlags& train = job->flags;
+  Flags& flags = command.flags;
+  flags.topic("speedrun");
+  add_preset_flag(flags, train.run, job->presets());
+  flags.number("seeds", speedrun.seeds, 2, 1000, "runs, of --seed, --seed + 1, ..");
+  add_target_flag(flags, train.run, job->metric());
+  Flag& seconds = flags.number(
+      "target-seconds", speedrun.target_seconds, 0, 1e6, "wanted training time; exit 7 above it");
+  for (const std::string& name : job->presets()) {
+    if (const std::optional<double> wanted = job->preset_seconds(name))
+      seconds.standard +=
+          fmt::format("{}{} {}", seconds.standard.empty() ? "" : ", ", name, *wanted);
+  }
+  flags.choice("mode", train.mode.mode, {"eager", "fused"}, "");
+  add_rules_flag(flags, train.mode.rules);
+  train.run.save_every = 0;
+  not_saved(flags.number("save-every", train.run.save_every, 0, 0, "nothing is")).hidden = true;
+  add_recipe_flags(flags, *job);
+  command.preset = [&train] { return "[speedrun]\n" + job->preset(train.run.preset); };
+  command.check = [&flags, &train] {
+    if (!speedrun.target_seconds) speedrun.target_seconds = job->preset_seconds(train.run.preset);
+    if (flags.first_wins("epochs", "steps")) train.optimizer.steps.reset();
+    job->check(flags, Use::run);
+    resolve_optimizer(flags, train.optimizer);
+  };
+  command.run = [&](Output& out) { return run_speedrun(speedrun, *job, flags, app, out); };
+}
+
+}  // namespace sinter::cli
