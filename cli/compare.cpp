@@ -5,14 +5,13 @@
 
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "cli/comparison.h"
 #include "cli/job.h"
 #include "cli/process.h"
-#include "core/context.h"
+#include "core/json.h"
 #include "core/parallel.h"
-#include "measure/rounding.h"
+#include "measure/parity.h"
 #include "nn/named_tensor.h"
 #include "ops/ops.h"
 #include "ops/product/gemm_library.h"
@@ -20,48 +19,27 @@
 namespace sinter::cli {
 namespace {
 
+using measure::Parity, measure::ParityPair;
+
 // Note [How far eager and fused may part]
 //   Both take one step from the same weights and draws, and round differently.
 //   Gradients may differ by `limit` times the largest of their tensor: 1e-5 in f32, more where
 //   operands are cut (CompareRun::allowed()). Averages of gradients are gradients, an average of
 //   their squares has twice their relative difference.
+//   In TF32 on a card the limit is at least twice what differs from the eager step in f32. A unit
+//   whose sum is about 0 passes there and not here, as it may where cuBLASLt, cuDNN and own kernels
+//   cut operands each its way, and takes a row's whole term along.
 //   A gradient whose terms cancel has rounding to show, and little else: that of a bias, or of a
 //   weight of one element, before batch norm, which takes mean and scale away. If all its elements
 //   part by no more than rounding_of_terms() allows, neither it nor its averages are compared, and
 //   its update by the largest of these bounds. Only a parameter that differs is asked.
-//   Weights: see measure::WorstUpdate, with d = `limit` times the largest gradient, or
-//   that bound.
-struct Parity {
-  Worst loss, gradients, state, squares, weights;
+//   Weights: see measure::update_bound(), with d = `limit` times the largest gradient, or that
+//   bound.
+struct Agreement {
+  Parity parity;
   // Parameters whose gradients part by rounding, and how far that may be.
   std::map<std::string, double> not_compared{};
-  // In TF32 on a card: what differs from the eager step in f32. A unit whose sum is about 0 passes
-  // there and not here, as it may where cuBLASLt, cuDNN and own kernels cut operands each its way,
-  // and takes a row's whole term along.
-  Worst f32_gradients{}, f32_state{};
-  measure::WorstUpdate updates{};
-
-  double state_relative() const { return std::max(state.relative, squares.relative); }
-  double limit(double allowed) const { return std::max(allowed, 2 * f32_gradients.relative); }
-  // The weights' difference.
-  double in_lr(double lr) const { return weights.absolute == 0 ? 0 : weights.absolute / lr; }
-  // Where both sides have a NaN, or "".
-  std::string nan() const {
-    for (const Worst* worst : {&loss, &gradients, &state, &squares, &weights}) {
-      if (!worst->nan.empty()) return worst->nan;
-    }
-    return "";
-  }
-  std::string text(double lr) const;
 };
-
-std::string Parity::text(double lr) const {
-  return fmt::format("loss {:.0e}, gradients {:.0e}{}{}, state {:.0e}, weights {:.0e} lr",
-      loss.relative, gradients.relative,
-      gradients.name.empty() ? "" : fmt::format(" ({})", gradients.name),
-      f32_gradients.name.empty() ? "" : fmt::format(", by TF32 {:.0e}", f32_gradients.relative),
-      state_relative(), in_lr(lr));
-}
 
 // Makes the trainers of a comparison, all from the same weights.
 struct Maker {
@@ -92,53 +70,6 @@ double largest(const Tensor& t) {
   return most;
 }
 
-// Which calls made the gradients of a step: by the memory of their results.
-class GradientCalls : public Recorder {
- public:
-  GradientCalls() { Context::current().recorders.push_back(this); }
-  ~GradientCalls() override { std::erase(Context::current().recorders, this); }
-  GradientCalls(const GradientCalls&) = delete;
-  GradientCalls& operator=(const GradientCalls&) = delete;
-
-  void record(const Call& call) override {
-    if (&call.op == &kAccumulateOp) {  // the parts of a batch
-      const std::vector<Made> part = made_[call.in[1].storage().get()];
-      std::vector<Made>& all = made_[call.in[0].storage().get()];
-      all.insert(all.end(), part.begin(), part.end());
-    }
-    for (size_t r = 0; r < call.out.size(); ++r) {
-      made_[call.out[r].storage().get()] = {};
-      if (call.role != Role::wgrad && call.role != Role::bgrad) continue;
-      made_[call.out[r].storage().get()] = {
-          {&call.op, Tensors(call.in.begin(), call.in.end()), call.attrs, r}};
-    }
-  }
-  // rounding_of_terms() of each element; empty for one that no such call made.
-  std::vector<double> rounding_of(const Tensor& gradient) const {
-    std::vector<double> sum;
-    const auto at = made_.find(gradient.storage().get());
-    for (const Made& made : at == made_.end() ? std::vector<Made>{} : at->second) {
-      Tensors in = made.in;
-      for (Tensor& t : in) t = t.defined() ? t.to(kCpu) : t;
-      const Tensor part = rounding_of_terms(*made.op, in, made.attrs)[made.result];
-      const std::vector<double> values = part.to_vector<double>();
-      const int64_t offset = gradient.offset();  // a row of what a call made
-      sum.resize(size_t(gradient.numel()));
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[size_t(offset) + i];
-    }
-    return sum;
-  }
-
- private:
-  struct Made {
-    const OpDef* op;
-    Tensors in;
-    Attrs attrs;
-    size_t result;
-  };
-  std::map<const Storage*, std::vector<Made>> made_;
-};
-
 // One step each, from equal weights and draws.
 class ParityCheck {
  public:
@@ -146,7 +77,7 @@ class ParityCheck {
       : make_(make), batch_(batch), allowed_(compare_run.allowed()) {}
   // `gradients` runs fused without weight_grad_update, which leaves no gradient to look at;
   // `exact`, if there is one, eager without TF32.
-  Parity run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact);
+  Agreement run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact);
 
  private:
   Tensor step(Trainer& trainer) const {
@@ -154,27 +85,40 @@ class ParityCheck {
     restart_random_ops();
     return copy(detach(trainer.step(batch_)[0]));
   }
-  std::map<std::string, double> parted_by_rounding(
+  void find_parted(const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit);
+  // Of what is compared: "grad of 0.weight", "exp_avg/0.weight".
+  std::vector<ParityPair> pairs(const std::string& kind, const std::string& prefix,
       const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit) const;
 
   const Maker& make_;
   const Tensors& batch_;
   const double allowed_;
   const Tensor rng_ = rng_state(batch_[0].device()), draws_ = rng_.to(kCpu);
+  std::map<std::string, double> parted_;
 };
 
-// Of the parameters whose gradients differ.
-std::map<std::string, double> ParityCheck::parted_by_rounding(
+std::vector<ParityPair> ParityCheck::pairs(const std::string& kind, const std::string& prefix,
     const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit) const {
-  std::vector<size_t> differ;
-  for (size_t i = 0; i < ours.size(); ++i) {
-    Worst worst;
-    worst.see("", ours[i].tensor, wanted[i].tensor);
-    if (worst.relative > limit) differ.push_back(i);
+  std::vector<ParityPair> all;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const std::string& name = wanted[i].name;
+    if (parted_.contains(name.substr(name.find('/') + 1))) continue;  // of a state, too
+    all.push_back({.name = prefix + name,
+        .fused = ours[i].tensor,
+        .eager = wanted[i].tensor,
+        .limit = limit,
+        .kind = kind});
   }
-  if (differ.empty()) return {};
+  return all;
+}
+
+// Of the parameters whose gradients differ, those that part by rounding alone.
+void ParityCheck::find_parted(
+    const nn::NamedTensors& ours, const nn::NamedTensors& wanted, double limit) {
+  const Parity seen = measure::parity(pairs("", "", ours, wanted, limit));
+  if (seen.holds()) return;
   const auto again = make_("eager", "none", false);  // its gradients are not clipped
-  const GradientCalls calls;
+  const measure::GradientRounding rounding;
   step(*again);
   const nn::NamedTensors whole = gradients_of(*again);
   double clipped = 0, unclipped = 0;
@@ -182,47 +126,18 @@ std::map<std::string, double> ParityCheck::parted_by_rounding(
     clipped = std::max(clipped, largest(wanted[i].tensor));
     unclipped = std::max(unclipped, largest(whole[i].tensor));
   }
-  std::map<std::string, double> parted;
-  for (const size_t i : differ) {
-    const std::vector<double> a = ours[i].tensor.to_vector<double>(),
-                              b = wanted[i].tensor.to_vector<double>(),
-                              rounding = calls.rounding_of(whole[i].tensor);
-    bool within = !rounding.empty() && unclipped > 0;
-    double most = 0;
-    for (size_t k = 0; within && k < a.size(); ++k) {
-      const double allowed = rounding[k] * clipped / unclipped;
-      within = std::abs(a[k] - b[k]) <= allowed;
-      most = std::max(most, allowed);
-    }
-    if (within) parted[ours[i].name] = most;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (seen.rows[i].share <= 1) continue;
+    Tensor bound = rounding.of(whole[i].tensor);
+    if (!bound.defined() || unclipped == 0) continue;
+    bound = scale(bound, clipped / unclipped);
+    const Parity within =
+        measure::parity({{.fused = ours[i].tensor, .eager = wanted[i].tensor, .bound = bound}});
+    if (within.holds()) parted_[ours[i].name] = largest(bound);
   }
-  return parted;
 }
 
-// Where a weight is before a step, and behind one by gradients that differ by d.
-struct UpdateRange {
-  Tensor before, less, more;
-};
-
-// Of the step that `trainer` is about to take, by the gradients that the eager one had.
-std::vector<UpdateRange> ranges_of_updates(
-    Trainer& trainer, const nn::NamedTensors& gradients, const Parity& parity, double limit) {
-  nn::Optimizer& optimizer = trainer.optimizer();
-  optimizer.set_lr(trainer.lr_of(0));
-  std::vector<UpdateRange> ranges;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const auto& [name, given] = gradients[i];
-    const auto rounding = parity.not_compared.find(name);
-    const double d =
-        rounding == parity.not_compared.end() ? limit * largest(given) : rounding->second;
-    const Tensor gradient = cast(given.to(kCpu), DType::f64);
-    ranges.push_back({copy(optimizer.parameters()[i].tensor.to(kCpu)),
-        optimizer.after_step(i, gradient + -d), optimizer.after_step(i, gradient + d)});
-  }
-  return ranges;
-}
-
-Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact) {
+Agreement ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trainer* exact) {
   // Two recorded steps, then all three start the compared step from the state of the eager one.
   for (int i = 0; i < 2; ++i) {
     fused.step(batch_);
@@ -231,46 +146,58 @@ Parity ParityCheck::run(Trainer& eager, Trainer& fused, Trainer& gradients, Trai
   for (Trainer* trainer : {&fused, &gradients, exact}) {
     if (trainer) trainer->copy_from(eager);
   }
-  Parity parity;
   const Tensor loss = step(eager);
   step(gradients);
-  const nn::NamedTensors ours = gradients_of(gradients), wanted = gradients_of(eager);
+  const nn::NamedTensors ours = gradients_of(gradients), wanted = gradients_of(eager),
+                         state = eager.optimizer().state_tensors(),
+                         weights = eager.model().named_parameters();
+  const auto twice = [&](const nn::NamedTensors& a, const nn::NamedTensors& b) {
+    return 2 * measure::parity(pairs("", "", a, b, 0)).relative("");
+  };
+  double limit = allowed_;
   if (exact) {
     set_allow_tf32(false);
     step(*exact);
     set_allow_tf32(true);
+    limit = std::max(limit, twice(gradients_of(*exact), wanted));
   }
-  const std::span<const OptimizerState> averages = eager.optimizer().row().states;
-  const auto see = [&](Worst& worst, const nn::NamedTensors& a, const nn::NamedTensors& b,
-                       Worst* squares = nullptr) {
-    for (size_t i = 0; i < b.size(); ++i) {
-      const std::string& name = b[i].name;
-      if (parity.not_compared.contains(name.substr(name.find('/') + 1)))
-        continue;  // of a state, too
-      const auto is = [&](const OptimizerState& s) { return name.starts_with(str(s.name, "/")); };
-      const auto of = std::ranges::find_if(averages, is);
-      const bool square = squares && of != averages.end() && of->degree == 2;
-      (square ? *squares : worst).see(name, a[i].tensor, b[i].tensor);
-    }
+  find_parted(ours, wanted, limit);
+  const double of_state = exact ? twice(exact->optimizer().state_tensors(), state) : 0;
+  nn::Optimizer& optimizer = fused.optimizer();  // its step is still to come
+  optimizer.set_lr(fused.lr_of(0));
+  Tensors updates;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto rounding = parted_.find(wanted[i].name);
+    const double d =
+        rounding == parted_.end() ? limit * largest(wanted[i].tensor) : rounding->second;
+    const Tensor gradient = cast(wanted[i].tensor.to(kCpu), DType::f64);
+    updates.push_back(measure::update_bound(optimizer.parameters()[i].tensor, weights[i].tensor,
+        optimizer.after_step(i, gradient + -d), optimizer.after_step(i, gradient + d)));
+  }
+  std::vector<ParityPair> all{
+      {.name = "loss", .fused = step(fused), .eager = loss, .limit = allowed_, .kind = "loss"}};
+  const auto add = [&](const std::vector<ParityPair>& more) {
+    all.insert(all.end(), more.begin(), more.end());
   };
-  const nn::NamedTensors state = eager.optimizer().state_tensors(),
-                         weights = eager.model().named_parameters(),
-                         fused_weights = fused.model().named_parameters();
-  if (exact) see(parity.f32_gradients, gradients_of(*exact), wanted);
-  const double limit = parity.limit(allowed_);
-  parity.not_compared = parted_by_rounding(ours, wanted, limit);
-  const std::vector<UpdateRange> ranges = ranges_of_updates(fused, wanted, parity, limit);
-  parity.loss.see("loss", step(fused), loss);
-  if (exact) see(parity.f32_state, exact->optimizer().state_tensors(), state);
-  see(parity.gradients, ours, wanted);
-  see(parity.state, fused.optimizer().state_tensors(), state, &parity.squares);
-  see(parity.weights, fused_weights, weights);
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const auto& [before, less, more] = ranges[i];
-    parity.updates.see(
-        weights[i].name, before, fused_weights[i].tensor, weights[i].tensor, less, more);
+  add(pairs("gradients", "grad of ", ours, wanted, limit));
+  for (ParityPair& pair : pairs("state", "", optimizer.state_tensors(), state, limit)) {
+    for (const OptimizerState& average : optimizer.row().states) {
+      if (average.degree == 2 && pair.name.starts_with(str(average.name, "/"))) pair.limit *= 2;
+    }
+    pair.limit = std::max(pair.limit, of_state);
+    add({pair});
   }
-  return parity;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    all.push_back({.name = weights[i].name,
+        .fused = fused.model().named_parameters()[i].tensor,
+        .eager = weights[i].tensor,
+        .bound = updates[i],
+        .kind = "weights",
+        .unit = fused.lr_of(0),
+        .unit_name = "lr",
+        .reason = ", which is what differences of the gradients explain"});
+  }
+  return {measure::parity(all), parted_};
 }
 
 // Takes steps op by op from the weights of the start; in which one, and which op, makes the first
@@ -285,20 +212,6 @@ std::pair<int64_t, std::string> first_nan(const Maker& make, const Tensors& batc
     if (!found.empty()) return {i, str("step ", i, ", ", found)};
   }
   return {};
-}
-
-void check_agreement(const Parity& parity, const CompareRun& compare_run, double lr) {
-  const double limit = parity.limit(compare_run.allowed());
-  const double f32_state = 2 * parity.f32_state.relative;
-  compare_run.check_close(parity.loss);
-  compare_run.check_close(parity.gradients, "grad of ", limit);
-  compare_run.check_close(parity.state, "", std::max(limit, f32_state));
-  compare_run.check_close(parity.squares, "", std::max(2 * limit, f32_state));
-  const measure::WorstUpdate& updates = parity.updates;
-  SINTER_CHECK(updates.share <= 1, check,
-      fmt::format("compare: results differ: {}, by {:.1e} lr; allowed {:.1e} lr, which is what "
-                  "differences of the gradients explain",
-          updates.where, updates.apart / lr, updates.allowed / lr));
 }
 
 int run_compare(
@@ -350,10 +263,10 @@ int run_compare(
   }
   const bool cuts_differ = job.dtype() == "tf32" && device.type == Device::Type::cuda;
   const auto exact = cuts_differ ? make("eager", "none") : nullptr;
-  const Parity parity =
+  const auto [parity, parted] =
       ParityCheck(make, batch, compare_run).run(*eager, *fused, *gradients, exact.get());
   std::vector<std::string> not_compared;
-  for (const auto& [name, rounding] : parity.not_compared) not_compared.push_back(name);
+  for (const auto& [name, rounding] : parted) not_compared.push_back(name);
   if (!not_compared.empty())
     out.note("parity", "not compared: {}, whose gradients differ by no more than rounding explains",
         join(not_compared));
@@ -366,18 +279,19 @@ int run_compare(
     return {[a, &batch] { a->step(batch); }, [b, &batch] { b->step(batch); }};
   };
   catch_signals();
-  const double lr = eager->lr_of(0);
-  const Outcome outcome = compare_run.run(parity.text(lr));
+  const Outcome outcome = compare_run.run(parity.text());
+  const double weights = parity.absolute("weights");
   Json object = {{"model", job.describe()}, {"batch", rows}, {"dtype", job.dtype()},
       {"optimizer", flags.optimizer.optimizer}, {"device", device.str()},
       {"threads", num_threads()}, {"rules", flags.mode.rules},
-      {"parity", {{"loss", parity.loss.relative}, {"gradients", parity.gradients.relative},
-                     {"state", parity.state_relative()}, {"weights_lr", parity.in_lr(lr)},
-                     {"not_compared", not_compared}}}};
+      {"parity", {{"loss", parity.relative("loss")}, {"gradients", parity.relative("gradients")},
+                     {"state", parity.relative("state")},
+                     {"weights_lr", weights == 0 ? 0 : weights / eager->lr_of(0)},
+                     {"not_compared", not_compared}, {"tensors", parity.rows}}}};
   add_json(object, comparison, outcome);
   out.json("sinter.compare/1", object);
   if (interrupted()) return exit_code(Error::Kind::interrupted);  // the tables so far are out
-  check_agreement(parity, compare_run, lr);
+  compare_run.check(parity);
   // That both sides have a NaN says nothing of the rest: as train, it is no success.
   SINTER_CHECK(parity.nan().empty(), numeric,
       str("compare: nan on both sides: ", parity.nan(), "; ", first_nan(make, batch, 1).second),

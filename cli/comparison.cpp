@@ -133,11 +133,9 @@ double CompareRun::allowed() const {
                                                              : 2e-2);
 }
 
-void CompareRun::check_close(const Worst& worst, const std::string& what, double floor) const {
-  const double most = std::max(allowed(), floor);
-  SINTER_CHECK(worst.relative <= most, check,
-      str(program, ": results differ: ", what, worst.where, ", max rel ",
-          fmt::format("{:.1e}; allowed {:.1g}", worst.relative, most)));
+void CompareRun::check(const measure::Parity& parity) const {
+  const measure::ParityRow* const row = parity.first_beyond();
+  SINTER_CHECK(!row, check, str(program, ": results differ: ", row->where));
 }
 
 void CompareRun::check(const Outcome& outcome) const {

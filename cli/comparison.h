@@ -8,10 +8,11 @@
 #include "cli/step.h"
 #include "measure/blame.h"
 #include "measure/comparison.h"
+#include "measure/parity.h"
 
 namespace sinter::cli {
 
-using measure::Comparison, measure::Outcome, measure::Worst;
+using measure::Comparison, measure::Outcome;
 
 struct ComparisonFlags : measure::ComparisonOptions {
   ViewFlags view;
@@ -54,10 +55,11 @@ struct CompareRun {
   // Runs it with the roofs of this machine until a signal comes; prints the title, the tables and
   // measure::report(); writes profiles and graphs. `parity` ends the line of FLOPs.
   Outcome run(const std::string& parity) const;
-  // Throws check where the difference is larger than --max-rel, or what is usual for the type.
+  // What results may differ relative to the largest of their tensor: --max-rel, or what is usual
+  // for the type.
   double allowed() const;
-  // floor: what may differ at least.
-  void check_close(const Worst& worst, const std::string& what = "", double floor = 0) const;
+  // Throws check where a tensor is beyond its bound.
+  void check(const measure::Parity& parity) const;
   // Throws where --expect or --fail-on ask for it.
   void check(const Outcome& outcome) const;
 

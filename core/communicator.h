@@ -5,7 +5,8 @@
 //
 // All ranks call the same functions in the same order. Every sum has one fixed order, so all ranks
 // hold the same bits afterwards. A call that waits longer than the timeout for another rank throws
-// state and names that rank; but a sum of NCCL's is waited for by the card, which knows no timeout.
+// state and names that rank. A sum of NCCL's is waited for by the card, which knows no timeout: it
+// ends when NCCL sees that a rank has ended, and the next call throws state.
 // One communicator per thread; not thread-safe.
 #pragma once
 

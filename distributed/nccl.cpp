@@ -3,8 +3,11 @@
 #include "core/error.h"
 
 #if SINTER_HAS_CUDA
+#include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "core/device/cuda_stream.h"
@@ -36,6 +39,8 @@ const Nccl* find_nccl(std::string* why) {
   return problem.empty() ? &table : nullptr;
 }
 
+constexpr std::chrono::milliseconds kWatchEvery{200};
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const Nccl& nccl, std::unique_ptr<Communicator> host)
@@ -49,19 +54,24 @@ class NcclCommunicator final : public Communicator {
     SINTER_CUDA_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     try {
       check(nccl_.ncclCommInitRank(&comm_, size(), id, rank()), "ncclCommInitRank");
+      watcher_ = std::thread([this] { watch(); });
     } catch (...) {
+      if (comm_) nccl_.ncclCommAbort(comm_);
       api().cudaStreamDestroy(stream_);
       throw;
     }
   }
   // While an error ends the process the others may not come to an end in order.
   ~NcclCommunicator() override {
-    if (std::uncaught_exceptions() == 0) {
-      api().cudaStreamSynchronize(stream_);
-      nccl_.ncclCommDestroy(comm_);
-    } else {
-      nccl_.ncclCommAbort(comm_);
+    {
+      const std::lock_guard lock(mutex_);
+      end_ = true;
     }
+    ended_.notify_one();
+    watcher_.join();
+    const bool in_order = std::uncaught_exceptions() == 0 && lost_ == 0;
+    if (in_order) api().cudaStreamSynchronize(stream_);
+    if (comm_) (in_order ? nccl_.ncclCommDestroy : nccl_.ncclCommAbort)(comm_);
     for (const auto& [_, bucket] : buckets_) {
       if (bucket.ready) api().cudaEventDestroy(bucket.ready);
       if (bucket.done) api().cudaEventDestroy(bucket.done);
@@ -73,8 +83,14 @@ class NcclCommunicator final : public Communicator {
     std::string why;
     return str(nccl_version(&why), ", ", host_->describe());
   }
-  double sum(double value) override { return host_->sum(value); }
-  std::vector<std::string> gather(const std::string& own) override { return host_->gather(own); }
+  double sum(double value) override {
+    check_ranks();
+    return host_->sum(value);
+  }
+  std::vector<std::string> gather(const std::string& own) override {
+    check_ranks();
+    return host_->gather(own);
+  }
   [[noreturn]] void abort(int exit_status) override {
     host_->abort(exit_status);
     std::_Exit(exit_status);  // g++ takes a virtual function for one that may return
@@ -90,6 +106,8 @@ class NcclCommunicator final : public Communicator {
       if (!*event) SINTER_CUDA_CALL(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     }
     if (cuda::thread_state().mode == cuda::Mode::rehearse) return;
+    const std::lock_guard lock(mutex_);
+    check_ranks();
     SINTER_CUDA_CALL(cudaEventRecord(sum.ready, cuda::stream()));
     SINTER_CUDA_CALL(cudaStreamWaitEvent(stream_, sum.ready, 0));
     log_launch({.kernel = "nccl_all_reduce", .grid = {}, .block = 1, .shared_bytes = 0});
@@ -109,6 +127,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   Time finish(int64_t bucket) override {
+    const std::lock_guard lock(mutex_);
+    check_ranks();
     const Bucket& sum = buckets_.at(bucket);
     if (!sum.on_card) {
       host_->finish_sum(bucket);
@@ -138,10 +158,36 @@ class NcclCommunicator final : public Communicator {
     check(status, "a sum");
   }
 
+  // Note [A rank that NCCL has lost]
+  //   The card knows no timeout: a sum with a rank that has ended, on another machine say, goes on
+  //   for good, and the host, which waits for the card, with it. But NCCL sees the connection end.
+  //   So a thread asks it, also while graphs are replayed, and takes its sums off the card: what
+  //   waits goes on, with sums that are none, and the next call here throws before they are used.
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!ended_.wait_for(lock, kWatchEvery, [this] { return end_; })) {
+      int status = 0;
+      if (nccl_.ncclCommGetAsyncError(comm_, &status) != 0 || status == 0) continue;
+      lost_ = status;
+      nccl_.ncclCommAbort(std::exchange(comm_, nullptr));
+      return;
+    }
+  }
+  void check_ranks() const {
+    SINTER_CHECK(lost_ == 0, state,
+        str("NCCL: another rank is lost: rank ", rank(), " of ", size(), " finds ",
+            nccl_.ncclGetErrorString(lost_), " (ncclCommGetAsyncError says ", lost_.load(), ")"));
+  }
+
   const Nccl& nccl_;
   const std::unique_ptr<Communicator> host_;
   cudaStream_t stream_ = nullptr;
-  void* comm_ = nullptr;
+  std::mutex mutex_;  // of NCCL's calls
+  std::condition_variable ended_;
+  bool end_ = false;
+  std::atomic<int> lost_{0};  // NCCL's status
+  void* comm_ = nullptr;      // null: taken off the card
+  std::thread watcher_;
   std::map<int64_t, Bucket> buckets_;
 };
 

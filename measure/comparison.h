@@ -8,8 +8,8 @@
 // Clean rounds in pairs (A B B A), so that a slow moment of the machine hits both alike, give the
 // factor; as many profiled rounds only apportion the time to the rows of the table. On the
 // emulator one step of each is counted, and nothing is timed. Used by the programs `mnist compare`,
-// `mnist bench` and `geglu`, and by a user's own. One thread; the caller checks parity itself, with
-// Worst.
+// `mnist bench` and `geglu`, and by a user's own. One thread; the caller checks parity itself
+// (measure/parity.h).
 #pragma once
 
 #include <algorithm>
@@ -139,33 +139,5 @@ std::vector<double> step_times_us(const std::function<void()>& step, Device devi
 // Their median, after steps that warm up; `all` gets each of them.
 double round_us(const std::function<void()>& step, Device device, int64_t warmup, int64_t steps,
     std::vector<double>* all = nullptr);
-
-// The largest difference of one kind of tensor, relative to the tensor's largest value, and where.
-// A NaN on both sides is no difference, on one side an infinite one.
-struct Worst {
-  double relative = 0, absolute = 0;
-  std::string name{}, where{};
-  std::string nan{};  // the first place where both sides have one, or ""
-
-  // Throws shape unless both have one shape.
-  void see(const std::string& seen, const Tensor& fused, const Tensor& eager);
-};
-
-// How far one step's updates part, for what they may, where gradients may differ by d: as far as
-// the optimizer's formula parts for a gradient of d less and of d more. SGD's updates part by lr d.
-// The first step of Adam is lr g / (|g| + eps), that of Lion lr sign(g), nearly all of lr however
-// small g is: 2 lr apart where |g| < d, as d may turn its sign, and next to nothing where |g| is
-// some d. No formula falls where the gradient rises, so in between nothing is farther. To this
-// comes the rounding of both sides, 16 operations or numbers each at most, 2^-19 of the step, and
-// of the weight.
-struct WorstUpdate {
-  double share = 0, apart = 0, allowed = 0;  // apart / allowed; infinite for a NaN on one side
-  std::string where{};
-
-  // Weights before the step and behind it; `less`, `more`: what Optimizer::after_step() gives for
-  // gradients that differ by d. Throws shape unless all have one shape.
-  void see(const std::string& seen, const Tensor& before, const Tensor& fused, const Tensor& eager,
-      const Tensor& less, const Tensor& more);
-};
 
 }  // namespace sinter::measure

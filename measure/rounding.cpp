@@ -373,9 +373,7 @@ double largest_magnitude(Operands tensors) {
   return largest;
 }
 
-double rounding_of_sum(double n, DType type, bool alike) {
-  return (alike ? 2 * n : 4 * std::sqrt(n)) * unit_of(wide(type));
-}
+double rounding_of_sum(double n, DType type) { return 4 * std::sqrt(n) * unit_of(wide(type)); }
 
 Tensors changed_operands(const OpDef& op, Operands in) {
   Tensors changed;

@@ -54,9 +54,8 @@
 
 namespace sinter {
 
-// What n roundings relative to 1, up and down, add up to; `alike`: all in one direction, as those
-// of equal terms. `type` is that of the operands.
-double rounding_of_sum(double n, DType type, bool alike = false);
+// What n roundings relative to 1, up and down, add up to. `type` is that of the operands.
+double rounding_of_sum(double n, DType type);
 // S of each floating result of a plain op, for f64 operands on the CPU; undefined for a result of
 // another type. `out` are the results of the op on them. Of an op that changes operands in place,
 // `in` are those before, and the changed ones follow the results.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -57,23 +56,16 @@ Match match(const NamedTensors& to, const NamedTensors& from, std::string_view p
   return out;
 }
 
-// "fc2.weight" -> 2, "fc2", "weight"; nothing if the layer's name has no number, or the rest is not
-// weight or bias.
-struct LayerKey {
-  int64_t number;
-  std::string_view layer, rest;
-};
-std::optional<LayerKey> layer_key(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return {};
-  LayerKey key{0, name.substr(0, dot), name.substr(dot + 1)};
+// The last number of a layer's name, 2 of "fc2.weight"; 0 if it has none.
+int64_t layer_number(std::string_view name) {
   constexpr std::string_view kDigits = "0123456789";
-  const size_t last = key.layer.find_last_of(kDigits);
-  if (last == std::string_view::npos || (key.rest != "weight" && key.rest != "bias")) return {};
-  const size_t before = key.layer.find_last_not_of(kDigits, last);
-  const char* begin = key.layer.data() + (before == std::string_view::npos ? 0 : before + 1);
-  if (std::from_chars(begin, key.layer.data() + last + 1, key.number).ec != std::errc()) return {};
-  return key;
+  const std::string_view layer = name.substr(0, name.rfind('.'));
+  const size_t last = layer.find_last_of(kDigits);
+  if (last == std::string_view::npos) return 0;
+  int64_t number = 0;
+  const size_t first = layer.find_last_not_of(kDigits, last) + 1;  // behind npos: 0
+  std::from_chars(layer.data() + first, layer.data() + last + 1, number);
+  return number;
 }
 
 std::string lines(const std::vector<std::string>& of_a_kind) {
@@ -118,8 +110,7 @@ std::string architecture(const NamedTensors& state_dict) {
   for (const auto& [name, tensor] : state_dict) {
     chain = chain && tensor.rank() <= 2;  // no kernels of a convolution
     if (tensor.rank() != 2) continue;
-    const auto key = layer_key(name);
-    weights.emplace(std::pair(key ? key->number : 0, weights.size()), &tensor);
+    weights.emplace(std::pair(layer_number(name), weights.size()), &tensor);
     if (name.ends_with("gate_proj.weight")) gate = &tensor;
     if (name.ends_with("down_proj.weight")) down = &tensor;
   }

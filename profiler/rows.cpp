@@ -25,6 +25,22 @@ std::string with_modules(std::string_view modules, int depth, const std::string&
   return path.empty() ? label : path + "/" + label;
 }
 
+// Note [From records to rows]
+//   A trace is three lists: records (scopes, each with the one around it, which stands before it),
+//   launches (each with the record that made it, if any) and memory samples. Of a step on a card:
+//
+//     records    0  MLP         |-----------------------|     module
+//                1    linear      |----------|                op, parent 0
+//                2      linear        |-----|                 op, parent 1: the same row
+//     launches   by 2                   |=|.....[====]        its call by the host, its kernel
+//                by 0                          |=|..[===]     a copy: no op is around it
+//
+//   First own_of(): of each record what is its alone, time less that of what it holds, launches and
+//   their device time. Then each record in order: it finds or makes its row, and adds a call, its
+//   own to self, and all of it to total, unless a record of the same row is around it, as 1 is
+//   around 2. Device time is added likewise to the row of each record above. Last the launches: one
+//   by an op names a kernel of that op's row; the nodes of a replayed graph, which no record made,
+//   and copies by no op have rows of their own.
 class Gatherer {
  public:
   Gatherer(const Report& report, bool by_shape, int by_module)

@@ -4,11 +4,10 @@
 // takes any; then as `mnist compare`: parity of y and of every gradient, the table, the headline.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "capture/explain.h"
 #include "cli/comparison.h"
 #include "cli/process.h"
+#include "core/json.h"
 #include "core/parallel.h"
 #include "nn/glu.h"
 #include "nn/init.h"
@@ -200,11 +199,13 @@ int run_geglu(
     run.blame();
     return 0;
   }
-  measure::Worst worst;
+  std::vector<measure::ParityPair> pairs;
   if (flags.mode != "eager") {
     const nn::NamedTensors want = eager->results(), got = fused->results();
-    for (size_t i = 0; i < want.size(); ++i) worst.see(want[i].name, got[i].tensor, want[i].tensor);
+    for (size_t i = 0; i < want.size(); ++i)
+      pairs.push_back({want[i].name, got[i].tensor, want[i].tensor, run.allowed()});
   }
+  const measure::Parity parity = measure::parity(pairs);
   cli::catch_signals();
   cli::Json json = {{"pass", flags.pass}, {"gelu", flags.gelu}, {"rules", flags.fusion.rules},
       {"rows", cli::Json::array()}};
@@ -219,11 +220,10 @@ int run_geglu(
   const capture::Captured& captured = run.comparison.captured();
   std::optional<measure::Outcome> outcome;
   if (both) {
-    outcome = run.run(
-        fmt::format("{:.0e}{}", worst.relative, worst.name.empty() ? "" : " (" + worst.name + ")"));
+    outcome = run.run(parity.text());
     add_row("eager", outcome->eager_us, captured.recorded);
     add_row("fused", outcome->fused_us, captured.fused.graph);
-    json["parity"] = {{"relative", worst.relative}, {"where", worst.where}};
+    json["parity"] = {{"relative", parity.relative("")}, {"tensors", parity.rows}};
     cli::add_json(json, run.comparison, *outcome);
   } else {
     add_row(flags.mode, time_one(flags, run), captured.fused.graph);
@@ -231,7 +231,7 @@ int run_geglu(
   out.json("sinter.geglu/1", json);
   if (cli::interrupted())
     return cli::exit_code(Error::Kind::interrupted);  // the tables so far are out
-  run.check_close(worst);
+  run.check(parity);
   if (outcome) run.check(*outcome);
   return 0;
 }

@@ -19,6 +19,7 @@
 #include "examples/mnist/evaluate.h"
 #include "examples/mnist/model.h"
 #include "measure/comparison.h"
+#include "measure/parity.h"
 #include "measure/timer.h"
 #include "ops/ops.h"
 
@@ -217,9 +218,7 @@ class Predictor {
     const Tensor wanted = eager();
     for (Timed& mode : modes) {
       for (int call = 0; call < 3; ++call) mode.run();  // the second captures
-      measure::Worst worst;
-      worst.see("logits", mode.run(), wanted);
-      mode.difference = worst.relative;
+      mode.difference = measure::parity({{"logits", mode.run(), wanted}}).relative("");
       mode.threads = num_threads();
     }
     const double one_us = measure::round_us(eager, device_, 1, 1);

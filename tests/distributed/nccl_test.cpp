@@ -7,7 +7,9 @@
 #include "tests/test_util.h"
 
 #if SINTER_HAS_CUDA
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "core/device/cuda_graph.h"
 #include "core/device/cuda_stream.h"
@@ -55,7 +57,7 @@ class FakeNccl {
   FakeNccl() {
     calls = {};
     fails = "";
-    async = 0;
+    async = aborts = 0;
     set_nccl(&table_);
   }
   ~FakeNccl() { set_nccl(nullptr); }
@@ -63,9 +65,9 @@ class FakeNccl {
   FakeNccl& operator=(const FakeNccl&) = delete;
 
   static inline Words calls;
-  static inline std::string fails;  // the call that answers 3
-  static inline int async = 0;      // what ncclCommGetAsyncError gives
-  static inline std::string id;     // of ncclCommInitRank
+  static inline std::string fails;                       // the call that answers 3
+  static inline std::atomic<int> async = 0, aborts = 0;  // what ncclCommGetAsyncError gives
+  static inline std::string id;                          // of ncclCommInitRank
   static inline void* stream = nullptr;
 
  private:
@@ -88,7 +90,10 @@ class FakeNccl {
     return answer("init");
   }
   static int destroy(void*) { return answer("destroy"); }
-  static int abort(void*) { return answer("abort"); }
+  static int abort(void*) {
+    ++aborts;
+    return 0;
+  }
   static int async_error(void*, int* status) {
     *status = async;
     return 0;
@@ -249,6 +254,33 @@ TEST(NcclRecorder, FailuresNameTheRankAndLeaveNoGroupOpen) {
     FakeNccl::async = 6;
     test::expect_error(Error::Kind::device, {"a sum says 6"}, [&] { ranks->finish_sum(1); });
   }
+  EXPECT_EQ(toolkit.leaks(), Words{});
+}
+
+// The card would wait for it for good.
+TEST(NcclRecorder, ARankThatIsLostEndsTheSumsAndIsTold) {
+  cuda::FakeToolkit toolkit;
+  const FakeNccl nccl;
+  {
+    const auto ranks = of_rank(1);
+    const Pieces pieces;
+    ranks->start_sum(0, pieces.list, DType::f32, kCard);
+    EXPECT_EQ(ranks->sum(3), 6);
+    FakeNccl::async = 6;
+    for (int i = 0; i < 1000 && FakeNccl::aborts == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(FakeNccl::aborts, 1);
+    const std::vector<std::string> facts{
+        "NCCL: another rank is lost: rank 1 of 2 finds internal "
+        "error (ncclCommGetAsyncError says 6)"};
+    test::expect_error(Error::Kind::state, facts, [&] { ranks->finish_sum(0); });
+    test::expect_error(Error::Kind::state, facts, [&] { ranks->sum(3); });
+    test::expect_error(Error::Kind::state, facts, [&] { ranks->gather("a"); });
+    test::expect_error(
+        Error::Kind::state, facts, [&] { ranks->start_sum(1, pieces.list, DType::f32, kCard); });
+  }
+  EXPECT_EQ(FakeNccl::aborts, 1) << "once, and nothing is left to destroy";
+  EXPECT_FALSE(std::ranges::count(FakeNccl::calls, "destroy"));
   EXPECT_EQ(toolkit.leaks(), Words{});
 }
 

@@ -51,21 +51,25 @@ bool is_bitwise(const OpDef& op) {
          std::find(pointwise.begin(), pointwise.end(), &op) != pointwise.end();
 }
 
-// Of sums in another order, K the longest (Note [How far a kernel may be from f64],
-// measure/rounding.h).
-double sum_factor(const Tensors& in, DType dtype, bool alike) {
+// K, the terms of the longest sum.
+double terms_of(const Tensors& in) {
   int64_t terms = 1;
   for (const Tensor& t : in)
     terms = t.defined() && t.dtype() != DType::u8
                 ? std::max(terms, t.rank() == 2 ? std::max(t.size(0), t.size(1)) : t.numel())
                 : terms;
-  return rounding_of_sum(double(terms), dtype, alike);
+  return double(terms);
+}
+// Of sums in another order (Note [How far a kernel may be from f64], measure/rounding.h), whose
+// roundings may all go one way, as those of equal terms do: sqrt(K) / 2 times as far.
+double sum_factor(const Tensors& in, DType dtype) {
+  const double terms = terms_of(in);
+  return rounding_of_sum(terms, dtype) * std::sqrt(terms) / 2;
 }
 // Where S is not at hand: K times the largest product.
 double sum_tolerance(const Tensors& in, DType dtype) {
-  const double m = largest_magnitude(in),
-               k = sum_factor(in, dtype, true) / sum_factor(in, dtype, false);  // sqrt(K) / 2
-  return sum_factor(in, dtype, false) * 4 * k * k * m * m;
+  const double m = largest_magnitude(in), terms = terms_of(in);
+  return rounding_of_sum(terms, dtype) * terms * m * m;
 }
 // S of every element, for ops that are sums of products. Else nothing.
 std::vector<std::vector<double>> magnitudes_of(
@@ -282,7 +286,7 @@ void compare(Device device, const OpDef& op, const Sample& sample, DType dtype, 
       if (!bitwise) expect_exact(cpu, op, mine, exact);
     }
   } else if (const auto scale = magnitudes_of(op, sample, in); !scale.empty()) {
-    expect_close(got, cpu, dtype, sum_factor(in, dtype, true), scale);
+    expect_close(got, cpu, dtype, sum_factor(in, dtype), scale);
   } else if (!bitwise && data == Data::large) {  // of which sum_tolerance() would allow anything
     expect_exact(got, op, theirs, wanted_results(op, in, attrs));
   } else if (!bitwise) {
