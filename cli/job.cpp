@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 
 #include "cli/process.h"
@@ -169,21 +168,6 @@ Tensors load_batch(Job& job, const Flags& given, Output& out) {
 
 namespace {
 
-// Copies of some rows, in that order.
-Tensor rows_at(const Tensor& from, std::span<const int32_t> indices) {
-  Shape shape = from.shape();
-  shape[0] = std::ssize(indices);
-  Tensor to = Tensor::empty(shape, from.dtype());
-  const size_t bytes = size_t(from.numel() / from.size(0)) * size_of(from.dtype());
-  const auto* const begin = static_cast<const std::byte*>(from.raw());
-  auto* out = static_cast<std::byte*>(to.raw());
-  for (const int32_t row : indices) {
-    std::memcpy(out, begin + size_t(row) * bytes, bytes);
-    out += bytes;
-  }
-  return to;
-}
-
 int64_t rows_in(const Tensors& set) { return set.empty() ? 0 : set[0].size(0); }
 
 }  // namespace
@@ -206,61 +190,26 @@ void TensorJob::load(const Loading& loading) {
       grouped(facts_.test));
 }
 
-int64_t TensorJob::per_epoch() const {
-  const int64_t size = flags.optimizer.rows_of_step();
-  return (rows_in(sets_.train) + size - 1) / size;
+void TensorJob::make_batches(const Loading& loading) {
+  device_ = loading.device;
+  batches_.emplace(sets_.train,
+      TensorBatchOptions{
+          .size = flags.optimizer.rows_of_step(), .seed = flags.common->seed, .device = device_});
 }
 
-Tensors TensorJob::batch(int64_t epoch, int64_t index) {
-  if (order_epoch_ != epoch) {
-    order_ = epoch_order(rows_in(sets_.train), flags.common->seed, epoch);
-    order_epoch_ = epoch;
-  }
-  const int64_t size = flags.optimizer.rows_of_step(), begin = index * size;
-  const auto indices =
-      std::span(order_).subspan(size_t(begin), size_t(std::min(size, std::ssize(order_) - begin)));
-  Tensors out;
-  for (const Tensor& t : sets_.train) out.push_back(rows_at(t, indices).to(device_));
-  return out;
+Tensors TensorJob::first_batch() {
+  batches_->seek({});
+  const Tensors batch = batches_->next();
+  batches_->seek({});
+  return batch;
 }
-
-// The batches of an epoch, each made where it is read.
-class TensorJob::Epoch {
- public:
-  Epoch(TensorJob& job, int64_t epoch) : job_(job), epoch_(epoch) {}
-  struct End {
-    int64_t index;
-  };
-  struct Iterator {
-    Epoch& epoch;
-    int64_t index;
-    Tensors operator*() const { return epoch.job_.batch(epoch.epoch_, index); }
-    Iterator& operator++() {
-      ++index;
-      return *this;
-    }
-    bool operator==(End end) const { return index == end.index; }
-  };
-  Iterator begin() { return {*this, 0}; }
-  End end() const { return {job_.per_epoch()}; }
-
- private:
-  TensorJob& job_;
-  int64_t epoch_;
-};
 
 void TensorJob::fit(Trainer& trainer, const Trainer::Callback& after) {
-  trainer.fit(Epoch(*this, trainer.epoch()), after);
+  trainer.fit(*batches_, after);
 }
 
 void TensorJob::resume(Trainer& trainer, const nn::Checkpoint& saved, const Job&) {
-  const DataFacts here = data();
-  SINTER_CHECK(saved.state.data_crc == here.crc, checkpoint,
-      fmt::format("checkpoint: cannot resume with other data: {}; crc32 of {} was {:08x}, of {} it "
-                  "is {:08x}",
-          saved.path, escaped(saved.state.data), saved.state.data_crc, escaped(here.name),
-          here.crc));
-  trainer.resume(saved, Epoch(*this, saved.state.epoch));
+  trainer.resume(saved, *batches_);
 }
 
 Evaluated TensorJob::evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) {

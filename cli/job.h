@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "cli/train_flags.h"
+#include "data/tensor_batches.h"
 #include "train/trainer.h"
 
 namespace sinter::cli {
@@ -142,15 +143,15 @@ class Job {
 using JobMaker = std::function<std::unique_ptr<Job>(CommonFlags& common)>;
 
 // Of tensors: an epoch takes the rows of `train` in an order that --seed and its number draw, in
-// batches of --batch-size.
+// batches of --batch-size (data/tensor_batches.h).
 class TensorJob : public Job {
  public:
   using Job::Job;
   void load(const Loading& loading) override;
-  void make_batches(const Loading& loading) override { device_ = loading.device; }
+  void make_batches(const Loading& loading) override;
   DataFacts data() const override { return facts_; }
-  int64_t per_epoch() const override;
-  Tensors first_batch() override { return batch(0, 0); }
+  int64_t per_epoch() const override { return batches_->per_epoch(); }
+  Tensors first_batch() override;
   void fit(Trainer& trainer, const Trainer::Callback& after) override;
   void resume(Trainer& trainer, const nn::Checkpoint& saved, const Job& then) override;
   Evaluated evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) override;
@@ -165,13 +166,10 @@ class TensorJob : public Job {
   virtual Tensor score(const Tensor& output, const Tensor& target) const = 0;
 
  private:
-  class Epoch;
-  Tensors batch(int64_t epoch, int64_t index);
   Sets sets_;
   DataFacts facts_;
   Device device_ = kCpu;
-  int64_t order_epoch_ = -1;
-  std::vector<int32_t> order_;  // of it
+  std::optional<TensorBatches> batches_;
 };
 
 // The flags of one step: the job's and the optimizer's.
