@@ -4,7 +4,8 @@
 // and a training resumes without a walk over what it has read. What a source says of itself,
 // describe() and crc32(), is kept in a checkpoint: a resume with others is refused. Batches
 // (data/batches.h) are one, of images; TensorBatches (data/tensor_batches.h) another, of any
-// tensors. For one of your own, take() and these two are enough:
+// tensors. One of your own needs take() and those two; it has so many rows, and gives so many at a
+// time:
 //
 //   struct Windows : BatchSource {  // of a text: 64 tokens, and for each the next one
 //     explicit Windows(Tensor text) : BatchSource(text.numel() / 65, 32), text_(text) {}
