@@ -170,6 +170,16 @@ namespace {
 
 int64_t rows_in(const Tensors& set) { return set.empty() ? 0 : set[0].size(0); }
 
+// Of a number for each row.
+double sum_of(const char* what, const Tensor& numbers, int64_t rows) {
+  SINTER_CHECK(numbers.defined() && numbers.numel() == rows, shape,
+      str("evaluate: a ", what, " for each row is wanted of ", rows, " rows: it is ",
+          numbers.describe()));
+  double sum = 0;
+  for (const double x : numbers.to_vector<double>()) sum += x;
+  return sum;
+}
+
 }  // namespace
 
 void TensorJob::load(const Loading& loading) {
@@ -183,7 +193,8 @@ void TensorJob::load(const Loading& loading) {
     const bool pair = set->empty() || (set->size() == 2 && (*set)[0].size(0) == (*set)[1].size(0));
     SINTER_CHECK(pair, data, "data: a set is not {x, target} with as many rows of each");
   }
-  SINTER_CHECK(rows_in(sets_.train) > 0, data, "data: no rows to train on");
+  for (const auto& [set, use] : {std::pair{&sets_.train, "train"}, {&sets_.test, "test"}})
+    SINTER_CHECK(rows_in(*set) > 0, data, str("data: no rows to ", use, " on: the set has none"));
   facts_ = {name(), crc, rows_in(sets_.train), rows_in(sets_.val), rows_in(sets_.test)};
   loading.out.note("data", "{}: {} {}, of which {} val, {} test", facts_.name,
       grouped(facts_.train + facts_.val + facts_.test), rows().first, grouped(facts_.val),
@@ -228,8 +239,8 @@ Evaluated TensorJob::evaluate(nn::Module& model, Set set, int64_t most, Communic
     const int64_t end = std::min(own.end, row + flags.optimizer.eval_batch);
     const Tensor output = model(slice(all[0], 0, row, end).to(device_)),
                  target = slice(all[1], 0, row, end).to(device_);
-    for (const double x : of_loss(output, target).to_vector<double>()) loss_sum += x;
-    for (const double x : score(output, target).to_vector<double>()) score_sum += x;
+    loss_sum += sum_of("loss", of_loss(output, target), end - row);
+    score_sum += sum_of("score", score(output, target), end - row);
   }
   for (double* sum : {&loss_sum, &score_sum, &ended}) {
     if (ranks) *sum = ranks->sum(*sum);

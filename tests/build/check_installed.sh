@@ -4,7 +4,8 @@
 # a core/error.h of its own. No toolkit may be asked for, CUDA or not: who links with the package
 # finds all that it names here. The programs that stand in README.md and docs/GUIDE.md are built and
 # run, too; README's by a project that has nothing but its two lines of CMake, and it must end with
-# the same bytes where it was stopped between. The installed programs are run.
+# the same bytes where it was stopped between. So is a program of a user's own on sinter::cli, which
+# is stopped and goes on. The installed programs are run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 cmake=$2 generator=$3 compiler=$4
@@ -25,7 +26,9 @@ build_project() {  # build_project SOURCE BUILD OPTION...
     -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/prefix" "${@:3}"
   "$cmake" --build "$2"
 }
-build_project "$here/consumer" "$work/build" -DGUIDE="$work/guide.cpp"
+sed 's|#include "\(.*\)"|#include <sinter/\1>|' "$here/../examples/own_job.cpp" >"$work/own_job.cpp"
+build_project "$here/consumer" "$work/build" -DGUIDE="$work/guide.cpp" \
+  -DOWN_JOB="$work/own_job.cpp"
 build_project "$work/two_lines" "$work/build/two_lines"
 if grep -rIl "$build\|$(dirname "$(dirname "$here")")" "$work/prefix/lib/cmake"; then
   echo "the files above name folders of the build machine"
@@ -50,6 +53,8 @@ fi
 "$programs/geglu" --version
 "$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)
 "$work/build/guide"
+"$work/build/own_job" train --threads 1 --signal-in 3 --out "$work/own" --quiet || [[ $? == 130 ]]
+"$work/build/own_job" train --resume "$work/own" --quiet
 mkdir "$work/straight" "$work/stopped"
 (cd "$work/straight" && "$work/build/two_lines/app" 3)
 (cd "$work/stopped" && "$work/build/two_lines/app" 1 && "$work/build/two_lines/app" 3)

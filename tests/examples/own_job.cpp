@@ -19,6 +19,7 @@ class Waves : public cli::TensorJob {
   void add_flags(cli::Flags& to, cli::Use use) override {
     to.topic("waves");
     to.number("length", length_, 2, 1000, "numbers of a sequence");
+    to.number("test-rows", test_rows_, 0, 1000, "waves of the test");
     if (use == cli::Use::run)
       not_saved(to.number("signal-in", signal_in_, 0, 1000, "raise SIGINT in this step"));
   }
@@ -50,7 +51,7 @@ class Waves : public cli::TensorJob {
 
  protected:
   Sets make_sets(const cli::Loading&) override {
-    return {waves(0, 100), waves(100, 24), waves(124, 40)};
+    return {waves(0, 100), waves(100, 24), waves(124, test_rows_)};
   }
   Tensor score(const Tensor& output, const Tensor& target) const override {
     return mean(abs(output - target), {1});
@@ -66,7 +67,7 @@ class Waves : public cli::TensorJob {
     return {Tensor::from(x, {n, length_}), Tensor::from(target, {n, 2})};
   }
 
-  int64_t length_ = 12, signal_in_ = 0;
+  int64_t length_ = 12, test_rows_ = 40, signal_in_ = 0;
   double second_ = 2;
 };
 

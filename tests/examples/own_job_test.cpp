@@ -49,6 +49,11 @@ TEST(OwnJob, ProfilesItsRunAndMeetsATarget) {
   EXPECT_EQ(json["data"]["train"], 100);
 }
 
+TEST(OwnJob, IsRefusedWithoutRowsToTestOn) {
+  const Result r = OwnJob().run(3, kThreeEpochs + Words{"--test-rows", "0"});
+  expect_facts(r.err, {"error: data: no rows to test on: the set has none"});
+}
+
 // ^C after the first step, within an epoch, at its end and at the last step; then to the bit.
 TEST(OwnJob, GoesOnToTheBit) {
   for (const char* mode : {"eager", "fused"}) {
