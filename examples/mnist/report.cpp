@@ -46,13 +46,13 @@ void report_json(const Run& run, const Evaluation* test) {
   run.out.json("sinter.train/1", object);
 }
 
-// "0.91 s of training, 3,440 steps, 264.5 us/step, 2 threads     run runs/last". On the CPU threads
-// decide the time.
+// "0.91 s of training, 3,440 steps, 264.5 us/step, 2 threads", and a line of the run's folder. On
+// the CPU threads decide the time.
 std::string time_text(const Run& run, std::optional<int64_t> planned = {}) {
   const int64_t steps = run.at().step - run.first_step;
   const double us = 1e6 * run.time.seconds() / double(std::max<int64_t>(steps, 1));
   const profiler::Unit unit = profiler::unit_of_us(us);
-  return fmt::format("{} of training, {}{}{}     run {}", cli::seconds(run.time.seconds()),
+  return fmt::format("{} of training, {}{}{}\nrun     {}", cli::seconds(run.time.seconds()),
       run.steps_text(planned),
       steps > 0 ? str(", ", profiler::time_text(us / unit.size), " ", unit.name, "/step") : "",
       run.device == kCpu ? ", " + count_of(num_threads(), "thread") : "",
@@ -248,7 +248,7 @@ int report(Run& run, StepProfile& profile) {
                   "the weights in {} are of no use",
           test.loss(), run.flags.model.classes, guessing, escaped(run.folder->name())),
       fmt::format("--lr {} or --clip 1", run.smaller_lr()));
-  run.out.note("next", "mnist predict --index 0, mnist predict FILE.png, mnist compare, {}",
+  run.out.note("next", "mnist predict --index 0, mnist compare, {}",
       fused ? "mnist inspect" : "mnist train --mode fused");
   return 0;
 }

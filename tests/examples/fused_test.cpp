@@ -105,7 +105,7 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
       program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
   expect_facts(trained.err, {"25 launches -> 9 (rules all)"});
   for (int again = 0; again < 3; ++again) {
-    expect_facts(program.run(kCompare).out, {"launches: claimed 9, counted 9\n"});
+    expect_facts(program.run(kCompare).out, {" launches (claimed 9, counted 9), "});
   }
   const Result measured = program.run(kCompare + Words{"--measure", "on", "--explain"});
   expect_facts(measured.out, {"choice   measured: a group goes where "});
@@ -115,13 +115,12 @@ TEST(MnistFused, ComparePrintsTheTableAndChecks) {
   const Program program;
   const Result r = program.run(0,
       kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});
-  EXPECT_TRUE(
-      r.out.starts_with("compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread  "
-                        " rules all,-weight_grad_update   "));
+  EXPECT_TRUE(r.out.starts_with(
+      "compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread"));
   expect_facts(r.out,
-      {"\nstep     ", "no factor: ", "\ncounted  25 -> 10 launches, 11.69 -> 10.68 MB moved   ",
-          "launches: claimed 10, counted 10\nnext     ", "\nsoftmax_xent <- log_softmax, nll",
-          "  1942 -> 1740  ", "  same op\n", "  11686 -> 10676\n", "   parity: loss ",
+      {"\nstep     ", "no factor: ", " all,-weight_grad_update ",
+          "\ncounted  25 -> 10 launches (claimed 10, counted 10), 11.69 -> 10.68 MB moved\n",
+          "\nparity   loss ", "\nnext     ", "\nsoftmax_xent <- log_softmax, ", "  same op\n",
           "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches"});
   for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int(c);
   EXPECT_EQ(text_of(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
@@ -129,7 +128,7 @@ TEST(MnistFused, ComparePrintsTheTableAndChecks) {
       {"linear_act", "multi_tensor_update", "\"gradient %"});
 
   const Result strict = program.run(7, kCompare + Words{"--max-rel", "0"});
-  expect_facts(strict.out, {"   parity: loss "});
+  expect_facts(strict.out, {"\nparity   loss "});
   expect_facts(strict.err, {"compare: results differ: ", ", max rel ", "; allowed 0\n"});
 
   // A rate of zero leaves the weights as they are; a clipped gradient cannot be consumed by its
