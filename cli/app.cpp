@@ -242,6 +242,30 @@ void App::add(
       }});
 }
 
+std::string App::meaning_of(const std::string& word) {
+  std::string meaning;
+  std::vector<std::string> commands;  // that have the flag
+  for (Command& command : commands_) {
+    if (command.name == word) return "A command: " + command.summary;
+    if (command.flags.all().empty()) command.setup(command);
+    for (const Flag& flag : command.flags.all()) {
+      const std::vector<std::string_view> names = parts_of(flag.names, ","),
+                                          values = parts_of(flag.value, "|");
+      const bool is_it = std::ranges::any_of(names, [&word](std::string_view name) {
+        return name == word ||
+               name.substr(std::min<size_t>(name.find_first_not_of('-'), 2)) == word;
+      });
+      if (!is_it && (values.size() < 2 || std::ranges::find(values, word) == values.end()))
+        continue;
+      const std::string text = str(join(names), flag.value.empty() ? "" : " " + flag.value,
+          flag.help.empty() ? "" : ": ", flag.help);
+      if (meaning.empty()) meaning = text;
+      if (meaning == text) commands.push_back(command.name);
+    }
+  }
+  return meaning.empty() ? "" : str("A flag: ", meaning, ". Of ", join(commands), ".");
+}
+
 int App::main(int argc, char** argv) {
   guard_streams();
   set_flush_denormal(true);

@@ -58,6 +58,8 @@ class App {
   // program's name is not typed.
   void add(
       std::string name, std::string summary, std::function<void(App& app, Command& command)> setup);
+  // What a command does, or a flag, by its name or a value that it allows; "" of no such word.
+  std::string meaning_of(const std::string& word);
   CommonFlags& common() { return common_; }
   const std::string& git_id() const { return git_id_; }
   // The only place that catches: `return app.main(argc, argv);`

@@ -11,6 +11,6 @@ using Setup = void(App& app, Command& command);
 Setup add_calibrate, add_diff;
 // explain WORD: of a glossary whose items begin "- **word, word** text"; it outlives the program's
 // main().
-void add_explain(Command& command, const char* glossary);
+void add_explain(App& app, Command& command, const char* glossary);
 
 }  // namespace sinter::cli

@@ -7,6 +7,7 @@
 
 #include "cli/process.h"
 #include "core/json.h"
+#include "core/text_grid.h"
 #include "measure/inspect.h"
 #include "profiler/thresholds.h"
 
@@ -85,18 +86,20 @@ Outcome CompareRun::run(const std::string& parity) const {
   if (tables || flags.rounds >= profiler::kMinPairs)
     options.roofs = [this] { return roofs_for(comparison.device, out); };
   const Outcome outcome = measure::compare(comparison, options);
-  out.result("compare", "{}   {}", comparison.title, flags.describe(comparison));
+  constexpr size_t kLabel = 8;
+  out.result("compare", wrapped(str(comparison.title, "   ", flags.describe(comparison)),
+                            prose_width() - kLabel, kLabel));
   if (tables) {
     out.result_text("\n" + outcome.eager.table(flags.view.table) + "\n" +
                     outcome.fused.table(flags.view.table));
   }
-  const size_t width = flags.view.table.width;
   out.result_text("\n" + measure::report(comparison, outcome,
-                             {.parity = "parity: " + parity,
+                             {.parity = parity,
+                                 .details = common.verbose,
                                  .explain = fusion.explain,
                                  .how_to_explain = "--explain",
                                  .next = next,
-                                 .width = width == 0 ? 100 : std::min<size_t>(width, 100)}));
+                                 .width = prose_width()}));
   if (!flags.files.formats.empty()) write_files(outcome);
   if (!fusion.dump_graph.empty()) {
     const std::vector<std::string> graphs = graph_files(fusion.dump_graph);
@@ -109,8 +112,8 @@ Outcome CompareRun::run(const std::string& parity) const {
 
 void CompareRun::write_files(const Outcome& outcome) const {
   const measure::Exports files = exports();
-  const measure::PageComparison on_page{
-      outcome.headline, outcome.table.rows, measure::summary(comparison, outcome)};
+  const measure::PageComparison on_page{outcome.headline, outcome.table.rows,
+      measure::summary(comparison, outcome) + measure::details(comparison, outcome)};
   const std::string text =
       fmt::format("{}\n{}\n{}\nstep {}\n", outcome.eager.table(flags.view.table),
           outcome.fused.table(flags.view.table), outcome.table.text(), outcome.headline);
@@ -165,7 +168,10 @@ void add_json(Json& object, const Comparison& comparison, const Outcome& outcome
       {"fused", std::llround(outcome.fused.launches_per_step())}, {"complete", outcome.complete}};
   object["bytes"] = {{"eager", total.eager_bytes}, {"fused", total.fused_bytes}};
   object["flops"] = {{"eager", total.eager_flops}, {"fused", total.fused_flops}};
+  if (outcome.ratio.has_interval) object["saving_us"] = outcome.saving().told();
   object["capture_ms"] = comparison.step->stats().capture_ms;
+  object["details"] = parts_of(measure::details(comparison, outcome), "\n");
+  object["details"].erase(object["details"].size() - 1);  // behind the last line
   object["near_misses"] = fused.misses.size();
   object["kept_unfused"] = measure::kept_unfused(fused);
   object["table"] = outcome.table.rows;

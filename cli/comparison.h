@@ -53,7 +53,7 @@ struct CompareRun {
   // throws check where one exceeds its bound. Errors: measure::blame().
   void blame(measure::BlameOptions options = {}) const;
   // Runs it with the roofs of this machine until a signal comes; prints the title, the tables and
-  // measure::report(); writes profiles and graphs. `parity` ends the line of FLOPs.
+  // measure::report(); writes profiles and graphs.
   Outcome run(const std::string& parity) const;
   // What results may differ relative to the largest of their tensor: --max-rel, or what is usual
   // for the type.

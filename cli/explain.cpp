@@ -1,5 +1,6 @@
 // explain WORD: what a word of the output means. The words are a glossary that the program brings,
-// the names of all ops, and those of kernels, of libraries too.
+// the names of all ops and rules, of kernels, of libraries too, and of the program's commands and
+// flags.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -58,11 +59,11 @@ std::string text_of(const Label& named) {
 
 // Prose as wide as the terminal, or as the documents.
 std::string prose(const std::string& text) {
-  const size_t width = table_width();
-  return wrapped(text, width == 0 ? 100 : std::min<size_t>(width, 100), 0) + "\n";
+  return wrapped(text, std::min<size_t>(prose_width(), 100), 0) + "\n";
 }
 
-int run_explain(const char* glossary, const std::vector<std::string>& inputs, Output& out) {
+int run_explain(
+    App& app, const char* glossary, const std::vector<std::string>& inputs, Output& out) {
   const std::vector<GlossaryEntry> entries = read_glossary(glossary);
   std::vector<std::string> known;
   // "explain rest of step" needs no quotes; the title "us, self CPU" is no list.
@@ -87,7 +88,8 @@ int run_explain(const char* glossary, const std::vector<std::string>& inputs, Ou
     for (const GlossaryEntry& entry : entries) out.result_text(join(entry.words) + "\n");
     out.result_text(
         "and every op and rule by its name: softmax_xent\n"
-        "and the names of kernels, read aloud: ampere_sgemm_128x64_tn\n");
+        "and the names of kernels, read aloud: ampere_sgemm_128x64_tn\n"
+        "and every command and flag: optimizer\n");
     out.json("sinter.explain/1", {{"words", known}});
     return 0;
   }
@@ -108,6 +110,11 @@ int run_explain(const char* glossary, const std::vector<std::string>& inputs, Ou
         {{"words", {asked}}, {"maker", name->maker}, {"parts", parts}, {"source", name->source}});
     return 0;
   }
+  if (const std::string meaning = found ? "" : app.meaning_of(wanted); !meaning.empty()) {
+    out.result_text(str(wanted, "\n", prose(meaning)));
+    out.json("sinter.explain/1", {{"words", Json::array({wanted})}, {"text", meaning}});
+    return 0;
+  }
   if (!found) {
     for (const OpDef* op : all_ops()) known.emplace_back(op->text());
     for (const Label& label : labels()) known.emplace_back(label.text());
@@ -126,11 +133,11 @@ int run_explain(const char* glossary, const std::vector<std::string>& inputs, Ou
 
 }  // namespace
 
-void add_explain(Command& command, const char* glossary) {
+void add_explain(App& app, Command& command, const char* glossary) {
   static std::vector<std::string> inputs;
   command.inputs = &inputs;
   command.inputs_name = "[WORD]";
-  command.run = [glossary](Output& out) { return run_explain(glossary, inputs, out); };
+  command.run = [&app, glossary](Output& out) { return run_explain(app, glossary, inputs, out); };
 }
 
 }  // namespace sinter::cli

@@ -24,6 +24,8 @@ bool is_terminal(int fd) {
   return isatty(fd) && term && std::string_view(term) != "dumb";
 }
 
+constexpr size_t kNoTerminal = 80;
+
 constexpr const char *kBold = "1", *kYellow = "33";
 
 // At most `width` columns a line; 0: as long as it is.
@@ -46,6 +48,8 @@ size_t table_width() {
   winsize size = {};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
+
+size_t prose_width() { return table_width() == 0 ? kNoTerminal : table_width(); }
 
 bool wants_color(int fd, std::string_view color) {
   const char* no_color = std::getenv("NO_COLOR");

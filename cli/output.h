@@ -66,6 +66,8 @@ void say(std::string_view text);
 int terminal_width();
 // Columns of the terminal behind stdout; 0 where it is none: what reads a file wants all.
 size_t table_width();
+// The same for sentences, which are 80 wide where there is none.
+size_t prose_width();
 // `text` in a colour (an SGR number such as "1;31") if `on`.
 std::string paint(std::string_view text, const char* sgr, bool on);
 // Shall `fd` be coloured under --color `color`?

@@ -48,13 +48,13 @@ void report_json(const Run& run, const Evaluated* test) {
   run.out.json("sinter.train/1", object);
 }
 
-// "0.91 s of training, 3,440 steps, 264.5 us/step, 2 threads     run runs/last". On the CPU threads
-// decide the time.
+// "0.91 s of training, 3,440 steps, 264.5 us/step, 2 threads", and a line of the run's folder. On
+// the CPU threads decide the time.
 std::string time_text(const Run& run, std::optional<int64_t> planned = {}) {
   const int64_t steps = run.at().step - run.first_step;
   const double us = 1e6 * run.time.seconds() / double(std::max<int64_t>(steps, 1));
   const profiler::Unit unit = profiler::unit_of_us(us);
-  return fmt::format("{} of training, {}{}{}     run {}", cli::seconds(run.time.seconds()),
+  return fmt::format("{} of training, {}{}{}\nrun     {}", cli::seconds(run.time.seconds()),
       run.steps_text(planned),
       steps > 0 ? str(", ", profiler::time_text(us / unit.size), " ", unit.name, "/step") : "",
       run.device == kCpu ? ", " + count_of(num_threads(), "thread") : "",
@@ -189,12 +189,13 @@ void report_capture(Run& run) {
   if (mode.explain)
     run.out.result_text("\n" + capture::explain(*captured, capture::RuleSet(mode.rules)));
   const capture::StepStats& stats = step->stats();
-  run.out.note("capture",
-      "{} launches -> {} (rules {}), shape-specialised, {} in {}, {} of {} "
-      "replayed, {} per replay",
+  run.out.note("capture", "{} launches -> {} (rules {}), {} of {} replayed",
       captured->recorded.launches(), captured->executor->launches(), mode.rules,
-      count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3),
-      grouped(stats.replays), steps, count_of(run.trainer->allocations_per_replay(), "allocation"));
+      grouped(stats.replays), steps);
+  if (run.flags.common->verbose)
+    run.out.note("capture", "shape-specialised, {} in {}, {} per replay",
+        count_of(stats.captures, "capture"), cli::seconds(stats.capture_ms * 1e-3),
+        count_of(run.trainer->allocations_per_replay(), "allocation"));
   if (const int64_t kept = measure::kept_unfused(captured->fused); kept > 0) {
     run.out.note("note", "{} of {} run unfused: measured here, fused is no faster{}", kept,
         count_of(int64_t(captured->fused.groups.size()), "group"),

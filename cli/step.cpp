@@ -12,6 +12,7 @@
 #include "core/parallel.h"
 #include "measure/calibrate.h"
 #include "measure/threads.h"
+#include "profiler/thresholds.h"
 
 namespace sinter::cli {
 
@@ -196,8 +197,8 @@ void add_view_flags(Flags& flags, ViewFlags& view) {
   flags.number(
       "group-by-module", view.table.group_by_module, 0, 100, "a row per path of so many modules");
   flags.word("columns", view.table.columns, "LIST",
-      "more of them: memory (bytes allocated, freed, at most in use, kept), footprint (grid, "
-      "registers, occupancy ..)",
+      "more of them: all, memory (bytes allocated, freed, at most in use, kept), footprint (grid, "
+      "registers, occupancy ..), or titles: 'p95,Disp,xpred'",
       check_table);
   flags.word("expect", view.expect, "LIST",
       "counts that must hold, e.g. 'launches==9,row:linear.launches==1'; else exit 7",
@@ -253,7 +254,7 @@ std::string why_above_roof(const Measured& m) {
   for (const Report* report : {m.only, m.eager}) {
     if (!report) continue;
     for (const profiler::Row& row : report->rows().rows) {
-      if (row.verdict.code == profiler::RowCode::above_roof) rows.push_back(escaped(row.name));
+      if (row.roof > profiler::kAboveRoof) rows.push_back(escaped(row.name));
     }
   }
   return rows.empty() ? "" : join(rows) + " above it";

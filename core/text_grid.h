@@ -1,7 +1,6 @@
 // Cells in columns, as text: numbers to the right, text to the left, two spaces between. Where a
 // width is given, whole columns go first, the last in `droppable` before the others; then the
-// widest column of text is broken at spaces, and goes on in the next line. A longer word is cut,
-// with "..".
+// widest column of text is cut, with "..": a row is one line.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +17,10 @@ inline std::string wrapped(const std::string& text, size_t width, size_t indent 
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find_first_of(" \n", at + 1), text.size());
     if (width > 0 && column + (end - at) > width && text[at] == ' ' && column > indent) {
-      out += "\n" + std::string(indent, ' ');
+      out.replace(out.find_last_not_of(' ') + 1, out.npos, "\n" + std::string(indent, ' '));
       column = indent;
-      ++at;
+      at = text.find_first_not_of(' ', at);  // npos ends it
+      continue;
     }
     if (text[at] == '\n') column = 0;
     column += end - at - (text[at] == '\n' ? 1 : 0);
@@ -94,16 +94,9 @@ class TextGrid {
     const size_t c = size_t(std::max_element(all.begin(), all.end()) - all.begin());
     if (all[c] <= kFewest) return false;
     const size_t keep = all[c] - std::min(excess, all[c] - kFewest);
-    std::vector<std::vector<std::string>> lines;
     for (auto& line : lines_) {
-      std::string rest = wrapped(line[c], keep) + "\n";
-      for (size_t end; (end = rest.find('\n')) != rest.npos; rest.erase(0, end + 1)) {
-        line[c] = end > keep ? rest.substr(0, keep - 2) + ".." : rest.substr(0, end);
-        lines.push_back(line);
-        line.assign(line.size(), "");
-      }
+      if (line[c].size() > keep) line[c].replace(keep - 2, line[c].npos, "..");
     }
-    lines_ = std::move(lines);
     return true;
   }
 

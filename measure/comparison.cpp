@@ -12,6 +12,7 @@
 #include "core/device/timing.h"
 #include "core/numbers.h"
 #include "core/parallel.h"
+#include "core/text_grid.h"
 #include "measure/threads.h"
 #include "measure/timer.h"
 #include "profiler/session.h"
@@ -155,15 +156,11 @@ std::string headline(const Comparison& comparison, const Outcome& o) {
       o.ratio.is_shown() ? " = " : ", ", o.factor_text());
 }
 
-std::string flops_line(const ComparisonTable& table, const std::string& parity) {
+std::string work_line(const ComparisonTable& table) {
   const auto eager = double(table.total.eager_flops), fused = double(table.total.fused_flops);
   const Unit unit = eager < 1e10 ? Unit{1e6, "MFLOP"} : Unit{1e9, "GFLOP"};
-  const std::string before = fmt::format("{:.3f}", eager / unit.size),
-                    after = fmt::format("{:.3f}", fused / unit.size);
-  const std::string work = before == after
-                               ? str("same: ", before, " ", unit.name)
-                               : str("by formula: ", before, " -> ", after, " ", unit.name);
-  return work + (parity.empty() ? "" : "   " + parity) + "\n";
+  return fmt::format(
+      "work     {:.3f} -> {:.3f} {} by formula\n", eager / unit.size, fused / unit.size, unit.name);
 }
 
 std::string capture_line(const Comparison& comparison, const Outcome& o) {
@@ -176,7 +173,7 @@ std::string capture_line(const Comparison& comparison, const Outcome& o) {
   }
   const auto arena = double(comparison.captured().executor->plan().bytes);
   const Unit size = unit_of_bytes(arena);
-  return fmt::format("capture {:.1f} ms, shape-specialised{}; arena {:.1f} {}\n", capture_ms,
+  return fmt::format("capture  {:.1f} ms, shape-specialised{}; arena {:.1f} {}\n", capture_ms,
       pays_back, arena / size.size, size.name);
 }
 
@@ -185,8 +182,8 @@ std::string with_unit(double us) {
   return profiler::time_text(us / unit.size) + " " + unit.name;
 }
 
-// "99 GB/s, 85 % of the copy roof: bytes limit": by the roof that the row is nearer to, with the
-// figures of its profile.
+// "85 % of the copy roof", the roof that the row is nearer to, or its rate where none is known:
+// with the figures of its profile.
 std::string limit_text(const profiler::Report& fused, const ComparedRow& row) {
   profiler::Cost cost{row.fused_flops, row.fused_bytes, 0};
   double ns = row.fused_time() * 1e3;
@@ -195,46 +192,43 @@ std::string limit_text(const profiler::Report& fused, const ComparedRow& row) {
     cost = profiled.cost;
     ns = profiled.typical_ns;
   }
-  const auto flops = double(cost.flops), bytes = double(cost.bytes());
   const profiler::Ceiling roofs = fused.ceiling();
-  const bool computes =
-      roofs.known() ? roofs.compute_is_nearer(cost) : flops >= profiler::kFlopRateFrom * bytes;
-  const std::string rate =
-      computes ? fmt::format("{:.0f} GFLOP/s", flops / ns) : fmt::format("{:.0f} GB/s", bytes / ns);
-  if (!roofs.known()) return rate;
-  const double share = roofs.share(cost, ns);
-  return fmt::format("{}, {:.0f} % of the {} roof: {}", rate, 100 * share,
-      computes ? "GEMM" : "copy",
-      share < profiler::kNearRoof ? "no roof limits"
-      : computes                  ? "arithmetic limits, and fusing saves none"
-                                  : "bytes limit");
+  if (roofs.known()) {
+    return fmt::format("{:.0f} % of the {} roof", 100 * roofs.share(cost, ns),
+        roofs.compute_is_nearer(cost) ? "GEMM" : "copy");
+  }
+  const auto flops = double(cost.flops), bytes = double(cost.bytes());
+  return flops >= profiler::kFlopRateFrom * bytes ? fmt::format("{:.0f} GFLOP/s", flops / ns)
+                                                  : fmt::format("{:.0f} GB/s", bytes / ns);
 }
 
-// Where the fused step's time goes now, and where the eager one's went. Profiled rounds apportion.
-std::string gain_lines(const Outcome& o) {
-  const ComparisonTable& table = o.table;
-  const ComparedRow *longest = nullptr, *gain = nullptr;
-  double longest_us = 0, gain_us = 0;
-  for (const ComparedRow& row : table.rows) {
+// Where the fused step's time goes now. Profiled rounds apportion.
+std::string limit_line(const Outcome& o) {
+  const ComparedRow* longest = nullptr;
+  for (const ComparedRow& row : o.table.rows) {
     if (row.eager_us.empty() || row.fused_launches == 0) continue;
-    const double fused = row.fused_time(), saved = row.eager_time() - fused;
-    if (fused > longest_us) longest = &row;
-    longest_us = std::max(longest_us, fused);
-    if (saved > gain_us && row.ratio().is_shown()) gain = &row;
-    if (gain == &row) gain_us = saved;
+    if (!longest || row.fused_time() > longest->fused_time()) longest = &row;
   }
   if (!longest) return "";
-  std::string out = "gain     no row by itself is shown to be faster\n";
-  if (gain) {
-    const auto before = double(gain->eager_bytes);
-    const Unit size = unit_of_bytes(double(table.total.eager_bytes));
-    out = fmt::format("gain     most by {}: {}, {} -> {} launches, {:.1f} -> {:.1f} {}\n",
-        gain->fused, with_unit(gain_us), gain->eager_launches, gain->fused_launches,
-        before / size.size, double(gain->fused_bytes) / size.size, size.name);
+  return fmt::format("limit    {}: {:.0f} % of the fused rows, {}\n", longest->fused,
+      100 * longest->fused_time() / o.table.total.fused_time(), limit_text(o.fused, *longest));
+}
+
+// Where the eager one's went.
+std::string gain_line(const Outcome& o) {
+  const ComparedRow* gain = nullptr;
+  double gain_us = 0;
+  for (const ComparedRow& row : o.table.rows) {
+    if (row.eager_us.empty() || row.fused_launches == 0 || !row.ratio().is_shown()) continue;
+    if (row.eager_time() - row.fused_time() <= gain_us) continue;
+    gain = &row;
+    gain_us = row.eager_time() - row.fused_time();
   }
-  return out + fmt::format("limit    {}: {}, {:.0f} % of the fused rows, {}\n", longest->fused,
-                   with_unit(longest_us), 100 * longest_us / table.total.fused_time(),
-                   limit_text(o.fused, *longest));
+  if (!gain) return "gain     no row by itself is shown to be faster\n";
+  const Unit size = unit_of_bytes(double(o.table.total.eager_bytes));
+  return fmt::format("gain     most by {}: {}, {} -> {} launches, {:.1f} -> {:.1f} {}\n",
+      gain->fused, with_unit(gain_us), gain->eager_launches, gain->fused_launches,
+      double(gain->eager_bytes) / size.size, double(gain->fused_bytes) / size.size, size.name);
 }
 
 // Rows that fusing makes slower, each with the rules that leave it out.
@@ -277,43 +271,40 @@ std::string rows_and_headline(const Outcome& o) {
   ratio.value = rows[0] / rows[1];
   if (!ratio.has_interval || ratio.is_noisy() || !(ratio.value > 0)) return "";
   const Unit unit = unit_of_us(rows[0]);
-  const auto both = [&](const char* between, double eager, double fused) {
-    return str(profiler::time_text(eager / unit.size), between,
-        profiler::time_text(fused / unit.size), " ", unit.name);
-  };
-  const std::string sum = fmt::format(
-      "add up to {} = {}, ", both(" -> ", rows[0], rows[1]), profiler::times_text(ratio));
-  if (ratio.low <= ratio.value && ratio.value <= ratio.high)
-    return sum + "within the headline's interval";
-  const std::string but = sum + "not within the headline's interval: ";
-  if (o.eager.device != kCpu) {
-    return but + fmt::format("they are kernels alone, and {} of the clean steps are between them",
-                     both(" and ", profiler::median(o.eager_us) - rows[0],
-                         profiler::median(o.fused_us) - rows[1]));
-  }
-  return but + fmt::format(
-                   "of the profiled steps {} are between ops, {} are the profiler's, with {:.2f} "
-                   "us a scope, and beyond that they take {:+.1f} % and {:+.1f} % longer than "
-                   "clean ones",
-                   both(" and ", profiler::median(o.eager.step_ns()) / 1e3 - rows[0],
-                       profiler::median(o.fused.step_ns()) / 1e3 - rows[1]),
-                   both(" and ", o.eager.profiler_us(), o.fused.profiler_us()),
-                   o.eager.overheads.scope_ns / 1e3, o.eager.distortion(), o.fused.distortion());
+  const bool within = ratio.low <= ratio.value && ratio.value <= ratio.high;
+  return fmt::format("add up to {} -> {} {} = {}, {}within the headline's interval{}",
+      profiler::time_text(rows[0] / unit.size), profiler::time_text(rows[1] / unit.size), unit.name,
+      profiler::times_text(ratio), within ? "" : "not ",
+      within ? "" : ": they are ops alone, in profiled rounds");
 }
+
+namespace {
+
+// Are times of it told?
+bool is_decided(const Comparison& comparison, const Outcome& o) {
+  return comparison.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
+}
+
+}  // namespace
 
 std::string summary(const Comparison& comparison, const Outcome& o) {
   const ComparedRow& total = o.table.total;
-  const bool decided = comparison.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
-  const std::string rows = rows_and_headline(o);
-  return (decided ? gain_lines(o) : "") +
+  const bool decided = is_decided(comparison, o);
+  return (decided ? limit_line(o) : "") +
          fmt::format(
-             "counted  {} -> {} launches, {:.2f} -> {:.2f} MB moved   launches: claimed {}, "
-             "counted {:.0f}{}\n",
-             total.eager_launches, total.fused_launches, double(total.eager_bytes) * 1e-6,
-             double(total.fused_bytes) * 1e-6, comparison.captured().executor->launches(),
-             o.fused.launches_per_step(), launches_note(comparison.captured(), o)) +
-         (rows.empty() ? "" : "rows     " + rows + "\n") +
+             "counted  {} -> {} launches (claimed {}, counted {:.0f}), {:.2f} -> {:.2f} MB "
+             "moved{}\n",
+             total.eager_launches, total.fused_launches, comparison.captured().executor->launches(),
+             o.fused.launches_per_step(), double(total.eager_bytes) * 1e-6,
+             double(total.fused_bytes) * 1e-6, launches_note(comparison.captured(), o)) +
          (decided ? loss_lines(comparison, o.table) : "");
+}
+
+std::string details(const Comparison& comparison, const Outcome& o) {
+  const std::string rows = rows_and_headline(o);
+  return (is_decided(comparison, o) ? gain_line(o) : "") +
+         (rows.empty() ? "" : "rows     " + rows + "\n") + capture_line(comparison, o) +
+         work_line(o.table);
 }
 
 profiler::Estimate RoundTimes::factor() const {
@@ -385,20 +376,21 @@ int64_t kept_unfused(const capture::Rewriter& fused) {
 
 std::string report(const Comparison& comparison, const Outcome& o, const ReportText& text) {
   const capture::Captured& captured = comparison.captured();
-  std::string out = fmt::format("step     {}\n", o.headline) + summary(comparison, o);
-  if (!text.next.empty()) out += fmt::format("next     {}\n", text.next);
-  out += "\n" + o.table.text(text.width) + "\n";
+  std::string above = str("step     ", o.headline, "\n", summary(comparison, o)), below;
+  if (text.details) above += details(comparison, o);
+  if (!text.parity.empty()) above += str("parity   ", text.parity, "\n");
+  if (!text.next.empty()) above += str("next     ", text.next, "\n");
   const std::string eager_busy = o.eager.busy(), fused_busy = o.fused.busy();
-  if (!eager_busy.empty()) out += fmt::format("eager: {}\n", eager_busy);
-  if (!fused_busy.empty() && fused_busy != eager_busy)
-    out += fmt::format("fused: {}\n", fused_busy);
-  out += capture_line(comparison, o) + flops_line(o.table, text.parity) +
-         groups_lines(captured.fused, text);
+  if (!eager_busy.empty()) below += str("eager: ", eager_busy, "\n");
+  if (!fused_busy.empty() && fused_busy != eager_busy) below += str("fused: ", fused_busy, "\n");
+  below = wrapped(below + groups_lines(captured.fused, text), text.width);
   if (text.explain) {
-    out += "\n" + capture::explain(captured, capture::RuleSet(comparison.rules), capture::rules(),
-                      o.eager.ceiling());
+    below += str(
+        below.empty() ? "" : "\n", capture::explain(captured, capture::RuleSet(comparison.rules),
+                                       capture::rules(), o.eager.ceiling()));
   }
-  return out;
+  return str(wrapped(above, text.width, 9), "\n", o.table.text(text.width),
+      below.empty() ? "" : "\n", below);
 }
 
 std::vector<double> step_times_us(const std::function<void()>& step, Device device, int64_t steps) {

@@ -113,22 +113,26 @@ struct Outcome : RoundTimes {     // of the clean rounds
 Outcome compare(const Comparison& comparison, const ComparisonOptions& options = {});
 
 struct ReportText {
-  std::string parity;          // ends the line of FLOPs: "parity: 2e-07"
+  std::string parity;          // a line of its own: "loss 0e+00, gradients 2e-07"
+  bool details = false;        // with those of details()
   bool explain = false;        // with the explanation of each group and near miss
   std::string how_to_explain;  // where it is left out: how a user of the program gets it
   std::string next;            // what to try, as the program says it
-  size_t width = 100;          // columns of the table
+  size_t width = 80;           // columns; 0: as wide as it is
 };
 // Groups that measuring has shown to be no faster.
 int64_t kept_unfused(const capture::Rewriter& fused);
-// "add up to 1390 -> 951.0 us = 1.46x, within the headline's interval" of the rows, or why they do
-// not, with figures that lead from their sum to the clean step; "" where there is no factor.
+// "add up to 1390 -> 951.0 us = 1.46x, within the headline's interval" of the rows, or not within
+// it; "" where there is no factor.
 std::string rows_and_headline(const Outcome& outcome);
-// Lines below the headline: what made it faster, what is left, what was counted, what the rows add
-// up to, and a note of each row that fusing makes slower.
+// Lines below the headline: what is left, what was counted, and a note of each row that fusing
+// makes slower.
 std::string summary(const Comparison& comparison, const Outcome& outcome);
-// The headline, the summary, what to try next, the table and the lines below it, down to the near
-// misses.
+// Lines for who asks: what made it faster, what the rows add up to, what capturing took, and the
+// arithmetic.
+std::string details(const Comparison& comparison, const Outcome& outcome);
+// The headline, the summary, parity, what to try next, the table, what disturbed it, and what was
+// not fused.
 std::string report(
     const Comparison& comparison, const Outcome& outcome, const ReportText& text = {});
 

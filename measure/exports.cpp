@@ -63,8 +63,7 @@ std::string html_report(const HtmlParts& parts) {
   for (const Report& report : parts.reports) {
     const Profile profile = profile_of(report, parts.run);
     data["profiles"].push_back(profile);
-    data["tables"].push_back(
-        profiler::table_cells(profile, {.row_limit = -1, .columns = "memory,footprint"}));
+    data["tables"].push_back(profiler::table_cells(profile, {.row_limit = -1, .columns = "all"}));
     for (const profiler::KernelSum& kernel : profile.kernels) {
       if (const auto read = profiler::read_kernel_name(kernel.name))
         data["names"][kernel.name] = read->text();

@@ -78,11 +78,16 @@ std::vector<JoinedRows> join_by_origin(const Profile& a, const Profile& b) {
   return out;
 }
 
-using Keys = std::map<std::string, std::set<std::string>>;
+// Which rows stand for the same.
+struct Key {
+  std::string op, name, shapes;  // our word for it; the name, its phase too, where both sides have
+                                 // it; the shapes, where they are asked for and equal
+  auto operator<=>(const Key&) const = default;
+};
 
 // The ops that a fused one says it is made of, as far as they are known: of a kernel's name the
 // longest runs of words that are one.
-std::vector<std::string> ops_in(const Row& row, const Keys& known) {
+std::vector<std::string> ops_in(const Row& row, const auto& known) {
   std::vector<std::string> out;
   const auto take = [&](const std::string& op) {
     if (known.contains(op)) out.push_back(op);
@@ -104,19 +109,18 @@ std::vector<std::string> ops_in(const Row& row, const Keys& known) {
   return out;
 }
 
-// Each row has a key, and rows of one key stand for the same: the name, where both sides have it,
-// else our word for it. A fused kernel that is alone makes one key of those of its ops.
+// Rows of one key are joined: by the name, where both sides have it, else by our word for it. A
+// fused kernel that is alone takes in those of its ops.
 std::vector<JoinedRows> join_by_name(const Profile& a, const Profile& b, bool by_shape) {
   const Profile* const sides[] = {&a, &b};
-  Keys shapes[2];  // of each name
   const auto each = [&](int side, auto&& f) {
     for (size_t i = 0; i < sides[side]->rows.size(); ++i) {
-      if (sides[side]->rows[i].kind == ScopeKind::op) f(sides[side]->rows[i], int(i));
+      if (sides[side]->rows[i].kind == ScopeKind::op) f(sides[side]->rows[i], i);
     }
   };
+  std::map<std::string, std::set<std::string>> shapes[2];  // of each name
   for (const int side : {0, 1})
-    each(side, [&](const Row& row, int) { shapes[side][row.name].insert(row.shapes); });
-
+    each(side, [&](const Row& row, size_t) { shapes[side][row.name].insert(row.shapes); });
   struct Word {
     bool alone[2] = {};            // has one side names of it that the other lacks?
     std::set<std::string> paired;  // names of it that both have
@@ -132,57 +136,59 @@ std::vector<JoinedRows> join_by_name(const Profile& a, const Profile& b, bool by
       }
     }
   }
-  const auto key_of = [&](const Row& row) {
-    const auto in_a = shapes[0].find(row.name), in_b = shapes[1].find(row.name);
-    if (in_a != shapes[0].end() && in_b != shapes[1].end()) {
+  const auto key_of = [&](const Row& row) -> Key {
+    const std::string op = word_of(row.name);
+    const Word& word = words.at(op);
+    if (word.paired.contains(row.name)) {
       // Where one side has a shape that the other lacks, all are one.
-      return by_shape && in_a->second == in_b->second ? row.name + "\n" + row.shapes : row.name;
+      const bool equal = shapes[0].at(row.name) == shapes[1].at(row.name);
+      return {op, row.name, by_shape && equal ? row.shapes : ""};
     }
-    const Word& word = words.at(word_of(row.name));
-    if (word.alone[0] && word.alone[1]) return "\n" + word_of(row.name);
+    if (word.alone[0] && word.alone[1]) return {op, "", ""};
     // What is alone goes to the one that has a partner already, if there is only one.
-    return word.paired.size() == 1 ? *word.paired.begin() : row.name;
+    return {op, word.paired.size() == 1 ? *word.paired.begin() : row.name, ""};
   };
 
-  std::map<std::string, std::string> into;           // the key that took this one in
-  std::map<std::string, std::array<bool, 2>> found;  // which sides have rows of a key
-  const auto root = [&](std::string key) {
-    while (into.contains(key)) key = into[key];
-    return key;
-  };
-  for (const int side : {0, 1})
-    each(side, [&](const Row& row, int) { found[key_of(row)][side] = true; });
-  for (const int side : {1, 0}) {
-    Keys ops;  // of the other side
-    each(1 - side, [&](const Row& row, int) {
-      if (!tokens_of(row.name).empty()) return;
-      for (const std::string& name : {row.name, word_of(row.name)}) ops[name].insert(key_of(row));
+  std::map<Key, int> groups;
+  std::vector<int> group[2];  // of each row, or -1
+  for (const int side : {0, 1}) {
+    group[side].assign(sides[side]->rows.size(), -1);
+    each(side, [&](const Row& row, size_t i) {
+      group[side][i] = groups.try_emplace(key_of(row), int(groups.size())).first->second;
     });
-    each(side, [&](const Row& row, int) {
-      const std::string mine = root(key_of(row));
-      if (found[mine][1 - side]) return;
-      for (const std::string& op : ops_in(row, ops)) {
-        for (const std::string& key : ops.at(op)) {
-          const std::string from = root(key), to = root(mine);
-          if (from == to) continue;
-          into[from] = to;
-          for (const int s : {0, 1}) found[to][s] = found[to][s] || found[from][s];
+  }
+  const auto is_in = [&](int side, int g) { return std::ranges::count(group[side], g) > 0; };
+  for (const int side : {1, 0}) {
+    std::map<std::string, std::set<size_t>> ops;  // of the other side, its rows
+    each(1 - side, [&](const Row& row, size_t i) {
+      if (!tokens_of(row.name).empty()) return;
+      for (const std::string& name : {row.name, word_of(row.name)}) ops[name].insert(i);
+    });
+    std::vector<size_t> alone;
+    each(side, [&](const Row&, size_t i) {
+      if (!is_in(1 - side, group[side][i])) alone.push_back(i);
+    });
+    for (const size_t i : alone) {
+      for (const std::string& op : ops_in(sides[side]->rows[i], ops)) {
+        for (const size_t other : ops.at(op)) {
+          const int from = group[1 - side][other];
+          for (const int s : {0, 1}) std::ranges::replace(group[s], from, group[side][i]);
         }
       }
-    });
+    }
   }
 
   std::vector<JoinedRows> out;
-  std::map<std::string, size_t> index;
+  std::map<int, size_t> index;
   JoinedRows rest{.attributed = false};
   for (const int side : {0, 1}) {
-    each(side, [&](const Row& row, int i) {
-      const std::string key = root(key_of(row));
-      const bool paired = found[key][0] && found[key][1];
-      const auto [at, is_new] = index.try_emplace(paired ? key : "", out.size());
+    each(side, [&](const Row&, size_t i) {
+      const int g = group[side][i];
+      const bool paired = is_in(0, g) && is_in(1, g);
+      const auto [at, is_new] = index.try_emplace(paired ? g : -1, out.size());
       if (paired && is_new) out.emplace_back();
       JoinedRows& rows = paired ? out[at->second] : rest;
-      (side == 0 ? rows.a : rows.b).push_back(i);
+      (side == 0 ? rows.a : rows.b).push_back(int(i));
     });
   }
   if (!rest.a.empty() || !rest.b.empty()) out.push_back(std::move(rest));
@@ -286,10 +292,9 @@ std::string ComparisonTable::text(size_t width) const {
     add_line(total, total.eager.empty() ? total.fused : total.fused + "   " + total.eager, "");
   if (total.eager_launches < 0 && total.fused_launches < 0) grid.drop(launches);
   if (total.eager_bytes < 0 && total.fused_bytes < 0) grid.drop(moved);
-  // Names want some 20 columns. Bytes and launches of the step stand above the table, too.
-  if (width > 0 && width < 80) grid.drop(moved);
+  // Bytes and launches of the step stand above the table, too.
   if (width > 0 && width < 70) grid.drop(launches);
-  grid.fit(width);
+  grid.fit(width, {moved});
   return grid.text();
 }
 

@@ -80,8 +80,9 @@ struct ComparisonTable {
   // A row, and to the total what it counts and its times as they are printed: as a reader would
   // add them up.
   void add(ComparedRow row);
-  // The table in text, of at most `width` columns; what is not known is "-".
-  std::string text(size_t width = 100) const;
+  // The table in text, of at most `width` columns: names are cut; 0: as wide as it is. What is not
+  // known is "-".
+  std::string text(size_t width = 0) const;
 };
 
 struct DiffOptions {

@@ -43,7 +43,6 @@ void forget_times(Profile& profile) {
 
 // The fusion rule that would take the row.
 std::string rule_for(const Row& row, const Profile& p) {
-  if (!p.candidates) return "unknown";
   for (const Candidate& c : *p.candidates) {
     if (std::ranges::find(c.rows, row.name) != c.rows.end()) return c.rule;
   }
@@ -53,7 +52,8 @@ std::string rule_for(const Row& row, const Profile& p) {
 std::string flags_of(const Row& row, const Profile& p) {
   std::vector<std::string> out;
   if (row.share >= kHotShare) out.push_back("HOT");
-  if (double(row.calls) >= kManyCalls * double(p.steps.size()))
+  // Without a graph nobody knows whether a rule would join the calls.
+  if (p.candidates && double(row.calls) >= kManyCalls * double(p.steps.size()))
     out.push_back("MANY " + rule_for(row, p));
   const bool drill = double(row.total_ns) >= kDrillFactor * double(row.self_ns);
   if (!row.heaviest_child.empty() && drill) out.push_back("DRILL " + escaped(row.heaviest_child));

@@ -234,9 +234,6 @@ struct Profile : Measurement {
 void check_known(
     const std::string& what, std::string_view word, std::span<const std::string_view> known);
 
-// What `columns` may hold: MemoryUse, and the footprint of a row's longest kernel, occupancy.h.
-inline constexpr std::string_view kMoreColumns[] = {"memory", "footprint"};
-
 struct TableOptions {
   // torch's keys, see table.cpp; "": self time, on the device if there is one
   std::string sort_by{};
@@ -245,9 +242,13 @@ struct TableOptions {
   std::string filter{};  // a regular expression that rows' names must hold
   bool group_by_input_shape = false;
   int group_by_module = 0;  // rows per path of that many modules
-  std::string columns{};    // more of them, a list: see kMoreColumns
-  bool scopes = true;       // a second block: modules, a user's own and other scopes
-  size_t width = 0;         // columns at most: some go, names are cut; 0: as wide as it is
+  // More of them, a list: all, memory (MemoryUse), footprint (of a row's longest kernel, see
+  // occupancy.h), or titles: "p95,Disp". What is asked for goes for no width.
+  std::string columns{};
+  bool scopes = true;  // a second block: modules, a user's own and other scopes
+  // Characters at most: columns go, names are cut. 0: 80, or as wide as it is where columns or
+  // shapes are asked for.
+  size_t width = 0;
 };
 
 // Error (usage): unknown sort key or columns, bad row limit or regular expression; the hint names

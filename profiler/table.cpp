@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <regex>
+#include <span>
 
 #include "core/error.h"
 #include "core/numbers.h"
@@ -18,7 +19,7 @@
 namespace sinter::profiler {
 namespace {
 
-using detail::us;
+using detail::kNoTerminal, detail::us;
 
 std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
 std::string or_dash(bool is_there, const std::string& text) { return is_there ? text : "-"; }
@@ -107,38 +108,37 @@ class Table {
     }
   }
 
-  TextGrid grid() const {
-    std::vector<Row> folded, apart;
-    const std::vector<Row> shown = shown_rows(folded, apart);
-    std::vector<std::string> titles;
-    for (const Cell& cell : cells_of({}, false)) titles.emplace_back(cell.title);
-    TextGrid grid(titles);
-    const auto add = [&](const Row& row, bool is_fold) {
-      std::vector<std::string> line;
-      for (Cell& cell : cells_of(row, is_fold)) line.push_back(std::move(cell.text));
-      grid.add(std::move(line));
-    };
-    for (const Row& row : shown) add(row, false);
-    if (!folded.empty()) add(fold(folded), true);
-    for (const Row& row : apart) add(row, false);
-    // What a narrow table can do without, the most wanted first.
-    grid.fit(options_.width, {"Flags", "xpred", "MFLOP", "kB", "Rate", "Launch", "CPU total",
-                                 "CUDA total", "p95", "Disp", "Pred", "Made of", "FLOP/B"});
-    return grid;
-  }
+  TextGrid grid() const;
+  // What `columns` may hold.
+  static std::vector<std::string_view> words();
 
   std::string text() const {
-    return wrapped(detail::header_line(profile_), options_.width) + grid().text() +
-           wrapped(detail::closing_lines(profile_, ops_) + memory_line() + footprint_note(),
-               options_.width) +
+    return wrapped(detail::header_line(profile_), width()) + grid().text() +
+           wrapped(
+               detail::closing_lines(profile_, ops_) + memory_line() + footprint_note(), width()) +
            (options_.scopes ? scope_block() : "");
   }
 
  private:
-  struct Cell {
-    const char* title;  // '<': text
-    std::string text;
+  struct Cell;
+  using C = const Cell&;
+  struct Column {
+    const char *title, *group;   // '<': text; which word of `columns` asks for it, "": none need
+    bool (*when)(const Table&);  // has a profile of this kind such a column?
+    std::string (*cell)(C);
   };
+  static const Column kColumns[];
+  static bool always(const Table&) { return true; }
+  static bool on_cpu(const Table& t) { return t.cpu_; }
+  static bool on_device(const Table& t) { return !t.cpu_; }
+  static bool on_host_too(const Table& t) { return !t.cpu_ && !t.profile_.replayed; }
+
+  static std::string_view title_of(const Column& column) {
+    return column.title + (*column.title == '<');
+  }
+  bool stands(const Column& column) const {
+    return !*column.group || asks("all") || asks(column.group) || asks(title_of(column));
+  }
 
   bool is_small(const Row& row) const { return timed_ && row.share.value_or(0) < kSmallRow; }
 
@@ -200,84 +200,15 @@ class Table {
     return cpu_ || (timed_ && !launches_nothing && row.untimed == 0);
   }
 
-  // What stands in each column for a row, or for several as one.
-  std::vector<Cell> cells_of(const Row& r, bool folded) const {
-    const bool cuda = !cpu_, host_per_row = !profile_.replayed;
-    const bool memory = asks("memory"), footprint = asks("footprint");
-    const bool has_work = r.cost != Cost{}, has_kernel = !r.kernels.empty();
-    const double us = 1e3 * steps_, kB = 1e3 * steps_;
-    std::vector<Cell> out;
-    const auto text = [&](const char* title, bool shown, bool known, std::string cell) {
-      if (shown) out.push_back({title, known ? std::move(cell) : "-"});
-    };
-    const auto number = [&](const char* title, bool shown, bool known, double value, int digits,
-                            const char* unit = "") {
-      text(title, shown, known, fixed(value, digits) + unit);
-    };
-    const auto time = [&](const char* title, bool shown, double ns) {
-      number(title, shown, is_timed(r, ns), ns / us, 1, "us");
-    };
-    number("Self%", cpu_, r.share.has_value(), 100 * r.share.value_or(0), 1);
-    number("CUDA%", cuda, r.share.has_value(), 100 * r.share.value_or(0), 1);
-    time("Self CPU", cpu_, r.typical_ns);
-    time("CPU total", cpu_, r.typical_total_ns);
-    time("Self CUDA", cuda, r.typical_ns);
-    time("CUDA total", cuda && host_per_row, r.typical_total_ns);
-    const double p95_ns = p95(std::vector<double>(r.samples.begin(), r.samples.end()));
-    number("p95", true, !folded && is_timed(r, p95_ns), p95_ns / 1e3, 1, "us");
-    number("Disp", cpu_, r.launches > 0, r.dispatch_ns() / us, 1);
-    number("Self CPU", cuda && host_per_row, !emulated_, double(r.self_ns) / us, 1, "us");
-    text("Calls", true, true, per_step(r.calls));
-    text("Launch", cuda, r.launches > 0, (r.unproved > 0 ? ">=" : "") + per_step(r.launches));
-    const double flops = double(r.cost.flops), bytes = double(r.cost.bytes());
-    number("MFLOP", true, has_work, flops / steps_ / 1e6, 2);
-    number("kB", true, has_work, bytes / kB, 1);
-    number("FLOP/B", true, !folded && bytes > 0, flops / bytes, 2);
-    number("Alloc kB", memory, true, double(r.memory.allocated) / kB, 1);
-    number("Freed kB", memory, true, double(r.memory.freed) / kB, 1);
-    number("Peak kB", memory, true, double(r.memory.peak) / 1e3, 1);
-    number("Kept kB", memory, true, double(r.memory.kept) / kB, 1);
-    const bool by_flops = flops >= kFlopRateFrom * bytes;
-    number("Rate", cpu_, !folded && has_work && r.typical_ns > 0,
-        (by_flops ? flops : bytes) / r.typical_ns, 1, by_flops ? " GF/s" : " GB/s");
-    number("%roof", true, !folded && r.roof, 100 * r.roof.value_or(0), cpu_ ? 0 : 1);
-    number("Pred", true, r.pred_ns > 0, r.pred_ns.value_or(0) / us, 1, "us");
-    number("xpred", true, r.xpred() > 0, r.xpred(), 1, "x");
-    const RowCode code = r.verdict.code;
-    const bool apart = r.kind != ScopeKind::op;  // "data", "runtime"
-    text("<Verdict", true, apart || code != RowCode::unknown,
-        std::string(apart ? name_of(r.kind) : name_of(code)));
-    text("<Name", true, true, escaped(r.name));
-    text("<Flags", true, true, r.flags);
-    text("<Made of", cuda && profile_.replayed, !r.made_of.empty(), r.made_of);
-    text("<Shapes", options_.group_by_input_shape, true, r.shapes);
-    // Of its longest kernel.
-    const KernelSum kernel = has_kernel ? r.kernels[0] : KernelSum{};
-    const Footprint f = kernel.footprint.value_or(Footprint{});
-    const Occupancy o = kernel.occupancy.value_or(Occupancy{});
-    const auto told = [](std::optional<int> n) { return n ? std::to_string(*n) : "?"; };
-    text("Grid", footprint, !!kernel.footprint, shape_text(f.grid));
-    text("Block", footprint, !!kernel.footprint, shape_text(f.block));
-    text("Regs", footprint, !!kernel.footprint, told(f.registers));
-    text("Shared", footprint, !!kernel.footprint,
-        told(f.static_shared) + "+" + told(f.dynamic_shared));
-    number("Occ%", footprint, !!kernel.occupancy, 100 * o.share, 1);
-    text("<Limit", footprint, !!kernel.occupancy, o.limit);
-    number("Waves", footprint, !!kernel.occupancy, o.waves, 2);
-    number("Tail%", footprint, !!kernel.occupancy, 100 * o.tail, 0);
-    const std::string others = r.kernels.size() > 1 ? str("(+", r.kernels.size() - 1, ") ") : "";
-    text("<Kernel", footprint, has_kernel, others + escaped(kernel.name));
-    return out;
-  }
-
-  bool asks(std::string_view columns) const {
-    return std::ranges::count(parts_of(options_.columns, ","), columns) > 0;
+  size_t width() const { return options_.width > 0 ? options_.width : kNoTerminal; }
+  bool asks(std::string_view word) const {
+    return std::ranges::count(parts_of(options_.columns, ","), word) > 0;
   }
 
   // What other scopes and the loop took and gave back is the rest. The rows of a replay are of the
   // arena, beside what the allocator says.
   std::string memory_line() const {
-    if (!asks("memory")) return "";
+    if (!asks("memory") && !asks("all")) return "";
     const auto kB = [this](int64_t bytes) { return fixed(double(bytes) / steps_ / 1e3, 1); };
     const auto sum = [&](const char* what, int64_t MemoryUse::*bytes) {
       const int64_t all = profile_.memory.*bytes, ops = ops_.memory.*bytes - profile_.arena.*bytes;
@@ -292,7 +223,7 @@ class Table {
 
   // Why there is no occupancy where there is none.
   std::string footprint_note() const {
-    if (!asks("footprint")) return "";
+    if (!asks("footprint") && !(asks("all") && !cpu_)) return "";
     if (cpu_) return "note: a row of the CPU has no footprint\n";
     size_t all = 0, without = 0;
     for (const Row& row : profile_.rows) {
@@ -313,8 +244,16 @@ class Table {
     std::ranges::stable_sort(rows, std::greater(), &Row::typical_total_ns);
     const auto total_ns = [this](const Row& row) { return host_total_ns(row, cpu_); };
     std::ranges::stable_sort(rows, std::greater(), total_ns);
+    // Small ones are only counted, as small rows are.
+    size_t shown = rows.size();
+    const auto is_small = [&](const Row& row) {
+      return options_.row_limit >= 0 && total_ns(row) < kSmallRow * total_ns(rows[0]) &&
+             row.typical_total_ns < kSmallRow * rows[0].typical_total_ns;
+    };
+    while (shown > 1 && is_small(rows[shown - 1])) --shown;
+    if (rows.size() - shown == 1) ++shown;
     TextGrid grid({"CPU total", "Self CPU", "CUDA total", "Calls", "Launch", "<Kind", "<Scope"});
-    for (const Row& row : rows) {
+    for (const Row& row : std::span(rows).first(shown)) {
       const bool on_host = row.total_ns > 0, on_device = row.device_total_ns > 0 && timed_;
       grid.add({or_dash(on_host, us(total_ns(row) / steps_)),
           or_dash(on_host, us((cpu_ ? row.typical_ns : double(row.self_ns)) / steps_)),
@@ -322,8 +261,11 @@ class Table {
           or_dash(row.launches > 0, per_step(row.launches)), std::string(name_of(row.kind)),
           escaped(row.name)});
     }
+    if (shown < rows.size())
+      grid.add({"-", "-", "-", "-", "-", "-", str(rows.size() - shown, " small scopes")});
     if (cpu_) grid.drop("CUDA total");
-    grid.fit(options_.width, {"Self CPU", "Launch", "Calls"});
+    if (cpu_) grid.drop("Launch");
+    grid.fit(width(), {"Self CPU", "Launch", "Calls"});
     return grid.text();
   }
 
@@ -333,6 +275,137 @@ class Table {
   const double steps_;
   Row ops_;  // the sum of all op rows
 };
+
+// A row, and what its cells are made of.
+struct Table::Cell {
+  const Table& t;
+  const Row& r;
+  const KernelSum kernel = r.kernels.empty() ? KernelSum{} : r.kernels[0];  // the longest
+  const std::optional<Footprint>& f = kernel.footprint;
+  const std::optional<Occupancy>& o = kernel.occupancy;
+  double flops = double(r.cost.flops) / t.steps_, bytes = double(r.cost.bytes()) / t.steps_;
+  bool has_work = r.cost != Cost{};
+  double p95_ns = p95(std::vector<double>(r.samples.begin(), r.samples.end()));
+
+  // "-" where it is not known.
+  static std::string number(bool known, double value, int digits, const char* unit = "") {
+    return known ? fixed(value, digits) + unit : "-";
+  }
+  std::string share() const { return number(!!r.share, 100 * r.share.value_or(0), 1); }
+  std::string time(double ns) const {
+    return number(t.is_timed(r, ns), ns / 1e3 / t.steps_, 1, "us");
+  }
+  std::string kB(int64_t sum) const {
+    const double value = double(sum) / 1e3 / t.steps_;
+    return fixed(value, value < 100 ? 1 : 0);
+  }
+  std::string launches() const { return (r.unproved > 0 ? ">=" : "") + t.per_step(r.launches); }
+  std::string rate() const {
+    const bool by_flops = flops >= kFlopRateFrom * bytes;
+    return number(has_work && r.typical_ns > 0,
+        (by_flops ? flops : bytes) * t.steps_ / r.typical_ns, 1, by_flops ? " GF/s" : " GB/s");
+  }
+  std::string verdict() const {
+    if (r.kind != ScopeKind::op) return std::string(name_of(r.kind));  // "data", "runtime"
+    return or_dash(r.verdict.code != RowCode::unknown, std::string(name_of(r.verdict.code)));
+  }
+  static std::string told(std::optional<int> n) { return n ? std::to_string(*n) : "?"; }
+  std::string kernels() const {
+    const std::string more = r.kernels.size() > 1 ? str("(+", r.kernels.size() - 1, ") ") : "";
+    return or_dash(!r.kernels.empty(), more + escaped(kernel.name));
+  }
+};
+
+// In the order in which they stand.
+const Table::Column Table::kColumns[] = {{"Self%", "", on_cpu, [](C c) { return c.share(); }},
+    {"CUDA%", "", on_device, [](C c) { return c.share(); }},
+    {"Self CPU", "", on_cpu, [](C c) { return c.time(c.r.typical_ns); }},
+    {"CPU total", "all", on_cpu, [](C c) { return c.time(c.r.typical_total_ns); }},
+    {"Self CUDA", "", on_device, [](C c) { return c.time(c.r.typical_ns); }},
+    {"CUDA total", "all", on_host_too, [](C c) { return c.time(c.r.typical_total_ns); }},
+    {"p95", "all", always,
+        [](C c) {
+          const bool known = !c.r.samples.empty() && c.t.is_timed(c.r, c.p95_ns);
+          return c.number(known, c.p95_ns / 1e3, 1, "us");
+        }},
+    {"Disp", "all", on_cpu,
+        [](C c) { return c.number(c.r.launches > 0, c.r.dispatch_ns() / 1e3 / c.t.steps_, 1); }},
+    {"Self CPU", "all", on_host_too,
+        [](C c) {
+          return c.number(!c.t.emulated_, double(c.r.self_ns) / 1e3 / c.t.steps_, 1, "us");
+        }},
+    {"Calls", "", always, [](C c) { return c.t.per_step(c.r.calls); }},
+    {"Launch", "", always, [](C c) { return or_dash(c.r.launches > 0, c.launches()); }},
+    {"MFLOP", "all", always, [](C c) { return c.number(c.has_work, c.flops / 1e6, 2); }},
+    {"kB", "", always, [](C c) { return or_dash(c.has_work, c.kB(c.r.cost.bytes())); }},
+    {"FLOP/B", "", always, [](C c) { return c.number(c.bytes > 0, c.flops / c.bytes, 2); }},
+    {"Alloc kB", "memory", always, [](C c) { return c.kB(c.r.memory.allocated); }},
+    {"Freed kB", "memory", always, [](C c) { return c.kB(c.r.memory.freed); }},
+    {"Peak kB", "memory", always, [](C c) { return fixed(double(c.r.memory.peak) / 1e3, 1); }},
+    {"Kept kB", "memory", always, [](C c) { return c.kB(c.r.memory.kept); }},
+    {"Rate", "all", on_cpu, [](C c) { return c.rate(); }},
+    {"%roof", "all", always,
+        [](C c) { return c.number(!!c.r.roof, 100 * c.r.roof.value_or(0), c.t.cpu_ ? 0 : 1); }},
+    {"Pred", "all", always,
+        [](C c) {
+          const double ns = c.r.pred_ns.value_or(0);
+          return c.number(ns > 0, ns / 1e3 / c.t.steps_, 1, "us");
+        }},
+    {"xpred", "all", always, [](C c) { return c.number(c.r.xpred() > 0, c.r.xpred(), 1, "x"); }},
+    {"<Verdict", "", always, [](C c) { return c.verdict(); }},
+    {"<Name", "", always, [](C c) { return escaped(c.r.name); }},
+    {"<Flags", "all", always, [](C c) { return c.r.flags; }},
+    {"<Made of", "all", [](const Table& t) { return !t.cpu_ && t.profile_.replayed; },
+        [](C c) { return or_dash(!c.r.made_of.empty(), c.r.made_of); }},
+    {"<Shapes", "", [](const Table& t) { return t.options_.group_by_input_shape; },
+        [](C c) { return c.r.shapes; }},
+    {"Grid", "footprint", on_device, [](C c) { return c.f ? shape_text(c.f->grid) : "-"; }},
+    {"Block", "footprint", on_device, [](C c) { return c.f ? shape_text(c.f->block) : "-"; }},
+    {"Regs", "footprint", on_device, [](C c) { return c.f ? c.told(c.f->registers) : "-"; }},
+    {"Shared", "footprint", on_device,
+        [](C c) {
+          return c.f ? c.told(c.f->static_shared) + "+" + c.told(c.f->dynamic_shared) : "-";
+        }},
+    {"Occ%", "footprint", on_device, [](C c) { return c.o ? fixed(100 * c.o->share, 1) : "-"; }},
+    {"<Limit", "footprint", on_device, [](C c) { return c.o ? c.o->limit : "-"; }},
+    {"Waves", "footprint", on_device, [](C c) { return c.o ? fixed(c.o->waves, 2) : "-"; }},
+    {"Tail%", "footprint", on_device, [](C c) { return c.o ? fixed(100 * c.o->tail, 0) : "-"; }},
+    {"<Kernel", "footprint", on_device, [](C c) { return c.kernels(); }}};
+
+TextGrid Table::grid() const {
+  std::vector<const Column*> columns;
+  std::vector<std::string> titles;
+  for (const Column& column : kColumns) {
+    if (!column.when(*this) || !stands(column)) continue;
+    columns.push_back(&column);
+    titles.emplace_back(column.title);
+  }
+  TextGrid grid(titles);
+  const auto add = [&](const Row& row) {
+    std::vector<std::string> line;
+    for (const Column* column : columns) line.push_back(column->cell({*this, row}));
+    grid.add(std::move(line));
+  };
+  std::vector<Row> folded, apart;
+  for (const Row& row : shown_rows(folded, apart)) add(row);
+  if (!folded.empty()) add(fold(folded));
+  for (const Row& row : apart) add(row);
+  // What a narrow table can do without, the most wanted first. What was asked for by name stays.
+  std::vector<std::string> droppable{"Verdict", "Calls", "kB", "Launch", "FLOP/B"};
+  for (const Column* column : columns) {
+    if (*column->group && asks("all")) droppable.emplace_back(title_of(*column));
+  }
+  std::erase_if(droppable, [this](const std::string& title) { return asks(title); });
+  const bool asked = !options_.columns.empty() || options_.group_by_input_shape;
+  grid.fit(asked ? options_.width : width(), droppable);
+  return grid;
+}
+
+std::vector<std::string_view> Table::words() {
+  std::vector<std::string_view> out{"all", "memory", "footprint"};
+  for (const Column& column : kColumns) out.push_back(title_of(column));
+  return out;
+}
 
 }  // namespace
 
@@ -351,7 +424,7 @@ void check(const TableOptions& options) {
       str("table: row limit ", options.row_limit, " is out of range; -1 (all rows) or at least 0"));
   filter_of(options.filter);
   for (const std::string_view word : parts_of(options.columns, ",")) {
-    if (!options.columns.empty()) check_known("table: unknown columns", word, kMoreColumns);
+    if (!options.columns.empty()) check_known("table: unknown columns", word, Table::words());
   }
 }
 

@@ -6,6 +6,9 @@
 
 namespace sinter::profiler::detail {
 
+// Columns where there is no terminal to ask.
+inline constexpr size_t kNoTerminal = 80;
+
 std::string us(double ns);  // "15.3us"
 
 std::string header_line(const Profile& profile);

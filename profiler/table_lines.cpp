@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 #include "core/numbers.h"
@@ -13,6 +14,18 @@
 namespace sinter::profiler {
 namespace detail {
 namespace {
+
+// Parts with `between` in one line, as many as have room; a long one alone.
+std::string line_of(const std::vector<std::string>& parts, const char* between = "   ") {
+  std::string out, line;
+  for (const std::string& part : parts) {
+    if (part.empty()) continue;
+    const bool fits = line.size() + std::string_view(between).size() + part.size() <= kNoTerminal;
+    if (!line.empty() && !fits) out += std::exchange(line, "") + "\n";
+    line += (line.empty() ? "" : between) + part;
+  }
+  return out + line + (line.empty() ? "" : "\n");
+}
 
 // The count of every step: 25, or 25..26.
 std::string range_of(const Profile& p, int64_t StepSample::*count) {
@@ -48,7 +61,7 @@ std::string roofs_part(const Profile& p) {
   const bool cpu = p.device == kCpu;
   if (p.roofline && !p.roofs) return "";  // a profile that was read back
   if (!p.roofline)
-    return p.device.type == Device::Type::simt ? "" : "  roofs: not measured (mnist calibrate)";
+    return p.device.type == Device::Type::simt ? "" : "roofs: not measured (mnist calibrate)";
   const Ceiling& used = *p.roofline;
   const Roofs& r = *p.roofs;
   const std::string dtype = cpu && p.dtype == "f32" ? "" : " " + p.dtype;
@@ -56,14 +69,8 @@ std::string roofs_part(const Profile& p) {
   if (p.working_set > 0)
     fits = fmt::format("{:.1f} MB {} {} {:.0f} MB", double(p.working_set) / 1e6,
         used.in_cache ? "fits" : "over", cpu ? "LLC" : "L2", double(r.cache_bytes) / 1e6);
-  std::string spread = r.spread > 0 ? fmt::format(", spread {:.0f} %", 100 * r.spread) : "";
-  if (r.loaded) spread = ", under load";
-  std::string cost = fmt::format("op {:.2f} us", r.op_ns / 1e3);
-  if (!cpu) cost = fmt::format("floor {:.1f}us, host {:.1f}us/op", r.floor_ns / 1e3, r.op_ns / 1e3);
-  if (!cpu && r.node_gap_ns > 0) cost += fmt::format(", node gap {:.1f}us", r.node_gap_ns / 1e3);
-  return fmt::format("  roofs: GEMM {}{}, copy {} ({}){}, {}",
-      rate(used.flops_per_ns, 1e4, 0, "FLOP/s"), dtype, rate(used.bytes_per_ns, 1e3, 1, "B/s"),
-      fits, spread, cost);
+  return fmt::format("roofs: GEMM {}{}, copy {} ({}){}", rate(used.flops_per_ns, 1e4, 0, "FLOP/s"),
+      dtype, rate(used.bytes_per_ns, 1e3, 1, "B/s"), fits, r.loaded ? ", under load" : "");
 }
 
 // "clean median 73.0us [71.0,75.0], profiler 12.1us, distortion +3.6 %", or "".
@@ -88,11 +95,6 @@ std::string device_share(const Profile& p) {
   return fmt::format("busy {}us {:.1f} %   idle {}us = {} ({})", us1(p, t.busy_ns),
       100 * double(t.busy_ns) / double(std::max<int64_t>(t.window_ns, 1)), us1(p, t.idle_ns()),
       join(idle, " + "), t.idle_ns() == t.window_ns - t.busy_ns ? "OK" : "INCOMPLETE");
-}
-
-std::string line_of(std::vector<std::string> parts) {
-  std::erase(parts, "");
-  return join(parts, "   ") + "\n";
 }
 
 // Fetching the batch has a row, and is no part of the step.
@@ -180,8 +182,7 @@ std::string stalls_line(const Profile& p) {
   if (slow == 0) return "";
   if (slow > kShown) out += fmt::format(" and {} more", slow - kShown);
   return fmt::format(
-      "stalls (steps over {:.0f}x the median of {}; in no time above, and in no verdict):{}\n",
-      kSlowStep, us(usual), out);
+      "stalls (over {:.0f}x the median of {}, in nothing above):{}\n", kSlowStep, us(usual), out);
 }
 
 // "20", "2 x 10", "15 of 20": the active steps.
@@ -200,18 +201,18 @@ std::string us(double ns) { return fmt::format("{:.1f}us", ns / 1e3); }
 
 std::string header_line(const Profile& p) {
   const bool cpu = p.device == kCpu;
-  std::string out = p.incomplete.empty() ? "" : "INCOMPLETE  ";
-  if (p.throttled()) out += "THROTTLED  ";
-  out += p.title;
-  if (!cpu && p.replayed) out += ", replayed as a graph (no host time per row)";
-  out += fmt::format("  step#{}..{} ({} active, {} warmup)", p.steps.front().number,
-      p.steps.back().number, active_steps(p), p.schedule.warmup);
-  if (p.threads > 0 && cpu)
-    out += fmt::format("  {} thread{}", p.threads, p.threads == 1 ? "" : "s");
-  if (!cpu) out += fmt::format("  {}  source {}", p.device.str(), name_of(p.source));
-  if (!p.source_why.empty()) out += fmt::format(" ({})", p.source_why);
-  if (!p.rules.empty()) out += "  rules " + p.rules;
-  return out + roofs_part(p) + "\n";
+  const std::string marks =
+      str(p.incomplete.empty() ? "" : "INCOMPLETE  ", p.throttled() ? "THROTTLED  " : "");
+  return line_of(
+      {marks + p.title + (!cpu && p.replayed ? ", replayed as a graph (no host time per row)" : ""),
+          fmt::format("step#{}..{} ({} active, {} warmup)", p.steps.front().number,
+              p.steps.back().number, active_steps(p), p.schedule.warmup),
+          p.threads > 0 && cpu ? count_of(p.threads, "thread") : "",
+          cpu ? ""
+              : fmt::format("{}  source {}", p.device.str(), name_of(p.source)) +
+                    (p.source_why.empty() ? "" : str(" (", p.source_why, ")")),
+          p.rules.empty() ? "" : "rules " + p.rules, roofs_part(p)},
+      "  ");
 }
 
 std::string closing_lines(const Profile& p, const Row& ops) {

@@ -27,8 +27,8 @@ inline constexpr double kLoad = 0.15;  // cores that others may take while roofs
 inline constexpr double kThrottled = 0.75;
 
 // Verdicts of rows: shares of a roof.
-inline constexpr double kAboveRoof = 1.05;  // more cannot be: recalibrate, or the model overcounts
-inline constexpr double kNearRoof = 0.60;   // at least: bound by that roof
+inline constexpr double kAboveRoof = 1.05;    // more cannot be: calibrate, or the cost is too high
+inline constexpr double kNearRoof = 0.60;     // at least: bound by that roof
 inline constexpr double kFarFromRoof = 0.30;  // below: too little work in flight
 // Verdicts of steps: shares of the window, and of self time.
 inline constexpr double kInputShare = 0.20, kHostShare = 0.25, kClassShare = 0.50;

@@ -29,14 +29,17 @@ RowVerdict row_verdict(const Row& row, const Measurement& run, const Ceiling& ce
       fmt::format("{:.0f} % of the {} roof", 100 * roof, compute ? "compute" : "memory");
   // What ranks send each other has no roof.
   const bool has_roofs = ceiling.known() && row.role != Role::comm;
-  if (has_roofs && roof > kAboveRoof)
-    return {RowCode::above_roof, share + ": mnist calibrate, or its cost is counted too high"};
   if (!run.replayed && busy_ns < host_ns) {
     return {RowCode::launch_bound,
         fmt::format("{:.1f} us of work for {:.1f} us of the host", busy_ns / 1e3, host_ns / 1e3)};
   }
   if (!has_roofs) return {RowCode::unknown, "no roofs"};
-  if (roof >= kNearRoof) return {compute ? RowCode::compute_bound : RowCode::memory_bound, share};
+  if (roof >= kNearRoof) {
+    return {compute ? RowCode::compute_bound : RowCode::memory_bound,
+        share + (roof > kAboveRoof
+                        ? ": the roof was measured too low, or the cost is counted too high"
+                        : "")};
+  }
   if (roof < kFarFromRoof) return {RowCode::latency_bound, share + ": too little work in flight"};
   return {RowCode::mixed, share};
 }

@@ -17,7 +17,6 @@ enum class RowCode : uint8_t {
   invalid,
   emulated,
   meta,
-  above_roof,
   launch_bound,
   compute_bound,
   memory_bound,
@@ -25,8 +24,8 @@ enum class RowCode : uint8_t {
   mixed
 };
 constexpr auto names_of(RowCode) {
-  return std::to_array<std::string_view>({"", "INVALID", "EMULATED", "META", "ROOF?",
-      "launch-bound", "compute-bound", "memory-bound", "latency-bound", "mixed"});
+  return std::to_array<std::string_view>({"", "INVALID", "EMULATED", "META", "launch-bound",
+      "compute-bound", "memory-bound", "latency-bound", "mixed"});
 }
 enum class StepCode : uint8_t {
   undecided,

@@ -108,7 +108,7 @@ Evaluation evaluate(nn::Module& model, const Split& split, const EvaluateOptions
 std::string Evaluation::confused_most() const {
   std::string text;
   const auto list = confusions_by_count(*this);
-  for (size_t i = 0; i < std::min<size_t>(list.size(), 3); ++i)
+  for (size_t i = 0; i < std::min<size_t>(list.size(), 2); ++i)
     text +=
         fmt::format("{}{}->{} ({})", i ? "  " : "", list[i].label, list[i].read_as, list[i].count);
   return text.empty() ? "none" : text;

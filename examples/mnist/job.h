@@ -43,7 +43,7 @@ class DigitsJob : public Job {
   std::pair<std::string, const char*> rows() const override { return {"images", "img"}; }
   std::string weights() const override;
   std::string next() const override;
-  std::string uses() const override { return "mnist predict --index 0, mnist predict FILE.png"; }
+  std::string uses() const override { return "mnist predict --index 0"; }
   Shape picture() const override;
 
   void load(const Loading& loading) override;

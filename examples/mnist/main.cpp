@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   app.add("calibrate",
       "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
   app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
-      [](App&, Command& command) { add_explain(command, kGlossary); });
+      [](App& app, Command& command) { add_explain(app, command, kGlossary); });
   app.add("data",
       "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
       "as four MNIST files.",

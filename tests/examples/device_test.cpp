@@ -67,8 +67,8 @@ TEST(MnistSimt, ComparesAndCountsLaunches) {
   const Result r = program.run(0, {"compare", "--data", "synthetic", "--batch-size", "24",
                                       "--hidden", "24,16", "--device", "simt"});
   test::expect_facts(
-      r.out, {"   simt, ", "not timed on simt\n", "   launches: claimed 2, counted 2\n",
-                 "   parity: ", "TOTAL", "- -> "});
+      r.out, {"   simt, ", "not timed on simt\n", " launches (claimed 2, counted 2), ",
+                 "\nparity   ", "TOTAL", "- -> "});
   EXPECT_FALSE(has(r.out, "INCOMPLETE")) << r.out;
   EXPECT_FALSE(has(r.out, "nan")) << r.out;
   const json o = json_of(program, {"compare", "--data", "synthetic", "--batch-size", "24",

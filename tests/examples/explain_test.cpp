@@ -80,7 +80,8 @@ class PrintedWords {
         for (const Cell& title : cells_of(line)) add(title.text);
       } else if (line.starts_with("ops ") || line.starts_with("host: ") ||
                  line.starts_with("busy ") || line.starts_with("clean median") ||
-                 line.starts_with("API calls")) {
+                 line.starts_with("API calls") || line.starts_with("launched ") ||
+                 has(line, " MFLOP  ")) {
         read_figures(line);
       } else if (std::regex_match(line, found, label) || std::regex_match(line, found, prefix)) {
         add(found[1]);
@@ -128,9 +129,7 @@ class PrintedWords {
 
 // Profiles as no CPU has them: a card's, op by op and replayed, with every column there is.
 void add_tables_of_devices(PrintedWords& words) {
-  profiler::TableOptions all{.row_limit = -1, .group_by_input_shape = true};
-  for (const std::string_view group : profiler::kMoreColumns)
-    all.columns += str(all.columns.empty() ? "" : ",", group);
+  const profiler::TableOptions all{.row_limit = -1, .group_by_input_shape = true, .columns = "all"};
   profiler::Report card = profiler::device_report(), replayed = card;
   replayed.replayed = true;
   card.clean_us = {190, 191, 190, 191, 190, 191};
@@ -196,6 +195,26 @@ TEST(Explain, KnowsEachWordThatATablePrints) {
   EXPECT_EQ(join(unknown, "\n"), "") << words.all.size() << " words were asked for";
 }
 
+// The own words of explain: `mnist explain` lists them, and behind them what else it knows.
+TEST(Explain, HasAtMostAHundredEntriesOfItsOwn) {
+  const Lines lines = lines_of(Program().run(0, {"explain"}).out);
+  const auto others = std::ranges::count_if(
+      lines, [](const std::string& line) { return line.starts_with("and "); });
+  EXPECT_EQ(others, 3);
+  EXPECT_LE(std::ssize(lines) - others, 100);
+  EXPECT_GT(std::ssize(lines), 50);
+}
+
+TEST(Explain, KnowsCommandsAndFlagsByTheirOwnTables) {
+  const Program program;
+  const auto text = [&](const char* word) { return program.run(0, {"explain", word}).out; };
+  expect_facts(text("calibrate"), {"A command: Measures the roofs"});
+  for (const char* word : {"rmsprop", "sgd"})
+    expect_facts(text(word), {"A flag: --optimizer sgd|adam|", "Of train, speedrun, compare"});
+  expect_facts(text("patience"), {"A flag: --patience N: end after N epochs"});
+  expect_facts(json_of(program, {"explain", "betas"}).dump(), {"--betas B1,B2"});
+}
+
 // The words of a text that a reader may ask for: what is no number, flag, file, nor one of the
 // words below: plain English, and what stands in sentences that only some machines print.
 std::set<std::string> asked_words(const std::string& output) {
@@ -229,7 +248,8 @@ std::set<std::string> asked_words(const std::string& output) {
       "slower small smaller smallest so some something sort speedup split splits started stayed "
       "stays still stop sums switches table take taken takes target tensor text than that the "
       "their them then there these they this those though throttle through title to too took "
-      "trained trainer trusted try two type under undisturbed unfused unless unshared unsteady "
+      "trained trainer trusted try two type under undisturbed unfused unknown unless unshared "
+      "unsteady "
       "until up usage use used value very waits walk wanted warning was well were what when "
       "where which while who whole whose why will window with within without work working "
       "workload would write writes written wrong yet you your zero";
@@ -271,10 +291,9 @@ TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
   std::set<std::string> words = asked_words(output);
   EXPECT_GE(words.size(), 100);
   // What a busy machine, or a quiet one, leaves out.
-  for (const char* word :
-      {"machine busy", "no difference shown", "no verdict", "no factor", "pays back", "between ops",
-          "headline", "clean", "median", "noise", "lr", "unknown", "us", "same op", "under load",
-          "bytes limit", "arithmetic limits", "Layout", "along_k", "rows_by_warp", "kernels'"})
+  for (const char* word : {"machine busy", "no difference shown", "no verdict", "no factor",
+           "pays back", "headline", "clean", "median", "noise", "lr", "us", "same op", "under load",
+           "Layout", "along_k", "rows_by_warp", "kernels'"})
     words.insert(word);
   std::vector<std::string> unknown;
   for (const std::string& word : words) {

@@ -156,14 +156,15 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
   const Result r = program.run(
       0, {"train", "--data", "synthetic", "--limit", "512", "--hidden", "32,16", "--steps", "40",
              "--batch-size", "16", "--threads", "1", "--device", "cpu", "--out", "run", "--val",
-             "0", "--profile=table,json,html", "--rows", "-1"});
+             "0", "--profile=table,json,html", "--rows", "-1", "--columns", "CPU total,Flags"});
   const auto text = [&](const char* name) { return text_of(program.folder() / "run" / name); };
   expect_facts(r.err, {"files   run/profile.txt, run/profile.html, run/profile.json\n"});
   const Json json = Json::parse(text("profile.json"));
   EXPECT_EQ(Json::parse(data_of(text("profile.html")))["profiles"][0], json);
   const std::string table = text("profile.txt"), advice = json["verdict"]["advice"],
                     evidence = json["verdict"]["evidence"];
-  expect_facts(table, {evidence + (advice.empty() ? "" : " Do: " + advice + ".") + "\n"});
+  const std::string prose = std::regex_replace(table, std::regex("\n  (?=\\S)"), " ");
+  expect_facts(prose, {evidence + (advice.empty() ? "" : " Do: " + advice + ".") + "\n"});
 
   std::map<std::string, Json> in_json;
   for (const Json& row : json["rows"]) {
@@ -226,7 +227,8 @@ TEST(Figures, AProfileIsTheSameInAllItsForms) {
   EXPECT_EQ(drawn[rows.size() + 1][1], "Alloc kB");
   for (size_t i = rows.size() + 2; i < drawn.size(); ++i) {
     const Json& memory = in_json.at(drawn[i][0])["memory"];
-    EXPECT_EQ(drawn[i][1], fmt::format("{:.1f}", memory["allocated"].get<double>() / steps / 1e3));
+    const double kB = memory["allocated"].get<double>() / steps / 1e3;
+    EXPECT_EQ(drawn[i][1], fmt::format("{:.{}f}", kB, kB < 100 ? 1 : 0));
     EXPECT_EQ(drawn[i][3], fmt::format("{:.1f}", memory["peak"].get<double>() / 1e3));
   }
 }
@@ -270,7 +272,7 @@ TEST(Figures, TheThreadsOfAModelAndABatchAreChosenOnce) {
   };
   const Result first = train("a");
   const std::string n = match_of(first.err, R"((\d+) threads? \(tried 1: .*/step, 2: )");
-  const char* time = R"(time    .* of training, 32 steps, [0-9.]+ us/step, (\d+) threads?  )";
+  const char* time = R"(time    .* of training, 32 steps, [0-9.]+ us/step, (\d+) threads?\n)";
   EXPECT_EQ(match_of(first.out, time), n);
   EXPECT_EQ(match_of(text_of(program.folder() / "a/config.toml"), R"(\nthreads = (\d+)\n)"), n);
 
@@ -306,21 +308,20 @@ TEST(Figures, TheThreadsOfAModelAndABatchAreChosenOnce) {
 TEST(Figures, LimitSaysWhatTheTableSaysOfTheRow) {
   const Result r = Program().run(
       0, {"compare", "--data", "synthetic", "--threads", "1", "--batch", "1", "--hidden", "64,64",
-             "--rounds", "7", "--steps", "6", "--profile", "--rows", "-1"});
+             "--rounds", "7", "--steps", "6", "--profile", "--rows", "-1", "--columns", "%roof"});
   if (has(r.out, "machine busy")) {
     for (const char* line : {"\ngain ", "\nlimit ", "x ["}) EXPECT_FALSE(has(r.out, line)) << r.out;
     return;
   }
   static const std::regex limit(
-      R"(\nlimit    (\w+)(?: x\d+)?: .*, (\d+) (GB/s|GFLOP/s), (\d+) % of the (copy|GEMM) roof: )");
+      R"(\nlimit    (\w+)(?: x\d+)?: \d+ % of the fused rows, (\d+) % of the (copy|GEMM) roof\n)");
   std::smatch said;
   ASSERT_TRUE(std::regex_search(r.out, said, limit)) << r.out;
   const auto rows = rows_of(r.out.substr(r.out.find("CPU fused")));
   const auto row =
       std::ranges::find_if(rows, [&](const auto& row) { return row.at("Name") == said[1]; });
   ASSERT_NE(row, rows.end()) << r.out;
-  EXPECT_EQ(row->at("%roof"), said[4]) << r.out;
-  EXPECT_EQ(said[3] == "GB/s", said[5] == "copy");
+  EXPECT_EQ(row->at("%roof"), said[2]) << r.out;
 }
 
 }  // namespace

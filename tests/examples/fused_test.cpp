@@ -21,21 +21,22 @@ TEST(MnistFused, LearnsWhatEagerLearns) {
   const Program program;
   const Words recipe =
       kSmallFused + Words{"--epochs", "1", "--json", "--dropout", "0.1", "--schedule", "onecycle"};
-  const Result eager = program.run(0, recipe), fused = program.run(0, recipe + kFused);
+  const Result eager = program.run(0, recipe + Words{"--mode", "eager"}),
+               fused = program.run(0, recipe + Words{"-v"});
   const json e = json::parse(eager.out), f = json::parse(fused.out);
   EXPECT_EQ(f["mode"], "fused");
   EXPECT_GT(f["test"]["accuracy"], 0.6);
   EXPECT_NEAR(f["test"]["accuracy"].get<double>(), e["test"]["accuracy"].get<double>(), 0.03);
   // 62 whole batches, of which the first ran, and a ragged one, which ran.
-  expect_facts(fused.err, {" (rules all), ", ", 1 capture in ",
-                              ", 61 of 63 steps replayed, 0 allocations per replay\n"});
+  expect_facts(fused.err, {" (rules all), 61 of 63 steps replayed\n", ", 1 capture in ",
+                              ", 0 allocations per replay\n"});
 }
 
 TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
   const Result r =
-      Program().run(0, kSmallFused + kFused + Words{"--epochs", "3", "--rules", "none"});
-  expect_facts(r.err, {"17 launches -> 17 (rules none), ", ", 2 captures in ",
-                          ", 187 of 189 steps replayed, 0 allocations per replay\n"});
+      Program().run(0, kSmallFused + Words{"-v", "--epochs", "3", "--rules", "none"});
+  expect_facts(r.err, {"17 launches -> 17 (rules none), 187 of 189 steps replayed\n",
+                          ", 2 captures in ", ", 0 allocations per replay\n"});
 }
 
 TEST(MnistFused, ExplainNamesGroupsAndDumpGraphWritesTheRewrittenStep) {
@@ -105,7 +106,7 @@ TEST(MnistFused, CompareRunsThePlanOfTrain) {
       program.run({"train", "--mode", "fused", "--limit", "400", "--steps", "3", "--threads", "1"});
   expect_facts(trained.err, {"25 launches -> 9 (rules all)"});
   for (int again = 0; again < 3; ++again) {
-    expect_facts(program.run(kCompare).out, {"launches: claimed 9, counted 9\n"});
+    expect_facts(program.run(kCompare).out, {" launches (claimed 9, counted 9), "});
   }
   const Result measured = program.run(kCompare + Words{"--measure", "on", "--explain"});
   expect_facts(measured.out, {"choice   measured: a group goes where the whole step "});
@@ -115,21 +116,20 @@ TEST(MnistFused, ComparePrintsTheTableAndChecks) {
   const Program program;
   const Result r = program.run(0,
       kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});
-  EXPECT_TRUE(
-      r.out.starts_with("compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread  "
-                        " rules all,-weight_grad_update   "));
+  EXPECT_TRUE(r.out.starts_with(
+      "compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread"));
   expect_facts(r.out,
-      {"\nstep     ", "no factor: ", "\ncounted  25 -> 10 launches, 11.69 -> 10.68 MB moved   ",
-          "launches: claimed 10, counted 10\nnext     ", "\nsoftmax_xent <- log_softmax, nll",
-          "  1942 -> 1740  ", "  same op\n", "  11686 -> 10676\n",
-          "   parity: ", "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches"});
+      {"\nstep     ", "no factor: ", " all,-weight_grad_update ",
+          "\ncounted  25 -> 10 launches (claimed 10, counted 10), 11.69 -> 10.68 MB moved\n",
+          "\nparity   ", "\nnext     ", "\nsoftmax_xent <- log_softmax, ", "  same op\n",
+          "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches"});
   for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int(c);
   EXPECT_EQ(text_of(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
   expect_facts(text_of(program.folder() / "g_fused.txt"),
       {"linear_act", "multi_tensor_update", "\"gradient %"});
 
   const Result strict = program.run(7, kCompare + Words{"--max-rel", "0"});
-  expect_facts(strict.out, {"   parity: "});
+  expect_facts(strict.out, {"\nparity   "});
   expect_facts(strict.err, {"compare: results differ: ", ", max rel ", "; allowed 0\n"});
 
   // A rate of zero leaves the weights as they are; a clipped gradient cannot be consumed by its

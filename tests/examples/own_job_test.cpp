@@ -95,7 +95,7 @@ TEST(OwnJob, ComparesItsStepAndProfilesIt) {
       Words{"compare", "--profile=table,json", "--expect", "row:weight_grad_update.launches==2"} +
           small);
   expect_facts(r.out, {"compare waves of 7 numbers   batch 16   f32   adam   cpu, 1 thread",
-                          "CPU eager", "CPU fused", "parity: loss ", "weight_grad_update x2"});
+                          "CPU eager", "CPU fused", "parity   ", "weight_grad_update x2"});
   for (const char* file : {"waves_b16_f32_cpu_eager.json", "waves_b16_f32_cpu_fused.json"})
     expect_facts(program.run(0, {"diff", file, file}).out, {"waves of 7 numbers, adam"});
   const nlohmann::json json = json_of(program, Words{"compare", "--optimizer", "sgd"} + small);

@@ -42,5 +42,29 @@ TEST(Width, NothingIsWiderThanTheTerminal) {
   }
 }
 
+// What one sees first is seen whole: on a terminal of 80 columns, and in a pipe.
+TEST(Width, ADefaultProfileAndComparisonFitAScreen) {
+  Program program;
+  program.environment = {"TERM=xterm", "NO_COLOR=1"};
+  const auto expect_a_screen = [](const std::string& text) {
+    EXPECT_LE(lines_of(text).size(), 40U) << text;
+    expect_fits(text, 80);
+    for (const char* word : {"MANY", "ROOF?", "unknown"}) EXPECT_FALSE(has(text, word)) << text;
+  };
+  for (const Words& words : {Words{"train", "--profile", "--limit", "6000"},
+           Words{"train", "--profile", "--limit", "6000", "--mode", "eager"}, Words{"compare"}}) {
+    SCOPED_TRACE(sinter::join(words, " "));
+    program.terminal = program.all_on_terminal = false;
+    const Result piped = program.run(0, words);
+    expect_facts(piped.out, {words[0] == "train" ? "Self%  Self CPU" : "Fused row"});
+    EXPECT_LE(lines_of(piped.err + piped.out).size(), 40U) << piped.err << piped.out;
+    expect_a_screen(piped.out);
+    if (!Program::has_terminals()) continue;
+    program.terminal = program.all_on_terminal = true;
+    program.columns = 80;
+    expect_a_screen(program.run(0, words).err);
+  }
+}
+
 }  // namespace
 }  // namespace sinter::test

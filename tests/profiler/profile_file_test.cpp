@@ -89,7 +89,14 @@ TEST(Json, TheAdviceIsThatOfTheTable) {
       .launches_saved = 2});
   const std::string advice = Json::parse(to_json(profile_of(report, kRun)))["verdict"]["advice"];
   test::expect_facts(advice, {"linear_act x2 (linear + relu): -2 launches"});
-  test::expect_facts(report.table(), {" Do: " + advice + ".\n"});
+  test::expect_facts(report.table({.width = 200}), {" Do: " + advice + ".\n"});
+}
+
+// Earlier builds said ROOF? of what was faster than its roof.
+TEST(Json, AVerdictThatIsNoMoreIsRead) {
+  Json json = Json::parse(to_json(profile_of(device_report(), kRun)));
+  json["rows"][0]["verdict"] = "ROOF?";
+  EXPECT_EQ(read_profile(json.dump(), "F").rows[0].verdict.code, RowCode::unknown);
 }
 
 TEST(Json, DamageIsNamed) {

@@ -32,9 +32,12 @@ RowCode code(const Row& row, const Measurement& run = card(), const Ceiling& roo
 }
 
 TEST(Verdict, RowsAtBothSidesOfEveryThreshold) {
-  EXPECT_EQ(code(row(kAboveRoof * kMore, 0)), RowCode::above_roof);
-  EXPECT_EQ(code(row(kAboveRoof * kLess, 0)), RowCode::compute_bound);
-  EXPECT_EQ(code(row(0, kAboveRoof * kMore)), RowCode::above_roof);
+  for (const double roof : {kAboveRoof * kMore, kAboveRoof * kLess}) {
+    const RowVerdict found = row_verdict(row(roof, 0), card(), kRoofs, false);
+    EXPECT_EQ(found.code, RowCode::compute_bound) << "what is faster than its roof is bound by it";
+    EXPECT_EQ(found.evidence.find("too low") != std::string::npos, roof > kAboveRoof);
+    EXPECT_EQ(code(row(0, roof)), RowCode::memory_bound);
+  }
   EXPECT_EQ(code(row(kNearRoof, 0)), RowCode::compute_bound);
   EXPECT_EQ(code(row(kNearRoof * kLess, 0)), RowCode::mixed);
   EXPECT_EQ(code(row(0, kNearRoof)), RowCode::memory_bound);
@@ -63,7 +66,7 @@ TEST(Verdict, RowsAtBothSidesOfEveryThreshold) {
 TEST(Verdict, RowsInTheOrderOfTheirReasons) {
   Row r = row(2, 2);
   Measurement run = card();
-  EXPECT_EQ(code(r), RowCode::above_roof);
+  EXPECT_EQ(code(r), RowCode::compute_bound);
   EXPECT_EQ(code(r, run, kRoofs, true), RowCode::unknown);
   EXPECT_EQ(code(r, run, {}), RowCode::unknown);
   r.typical_ns = 0;
