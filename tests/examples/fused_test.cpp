@@ -33,8 +33,7 @@ TEST(MnistFused, LearnsWhatEagerLearns) {
 }
 
 TEST(MnistFused, BatchesOfBothSizesAreCaptured) {
-  const Result r =
-      Program().run(0, kSmallFused + Words{"-v", "--epochs", "3", "--rules", "none"});
+  const Result r = Program().run(0, kSmallFused + Words{"-v", "--epochs", "3", "--rules", "none"});
   expect_facts(r.err, {"17 launches -> 17 (rules none), 187 of 189 steps replayed\n",
                           ", 2 captures in ", ", 0 allocations per replay\n"});
 }
@@ -118,11 +117,11 @@ TEST(MnistFused, ComparePrintsTheTableAndChecks) {
       kCompare + Words{"--explain", "--dump-graph", "g.txt", "--rules", "all,-weight_grad_update"});
   EXPECT_TRUE(r.out.starts_with(
       "compare mlp 784-256-128-10 relu   batch 128   f32   adam   cpu, 1 thread"));
-  expect_facts(r.out,
-      {"\nstep     ", "no factor: ", " all,-weight_grad_update ",
-          "\ncounted  25 -> 10 launches (claimed 10, counted 10), 11.69 -> 10.68 MB moved\n",
-          "\nparity   ", "\nnext     ", "\nsoftmax_xent <- log_softmax, ", "  same op\n",
-          "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches"});
+  expect_facts(
+      r.out, {"\nstep     ", "no factor: ", " all,-weight_grad_update ",
+                 "\ncounted  25 -> 10 launches (claimed 10, counted 10), 11.69 -> 10.68 MB moved\n",
+                 "\nparity   ", "\nnext     ", "\nsoftmax_xent <- log_softmax, ", "  same op\n",
+                 "\ngroup 9  multi_tensor_update  <- adam_update x6     saves 5 launches"});
   for (const char c : r.out + r.err) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~')) << int(c);
   EXPECT_EQ(text_of(program.folder() / "g_eager.txt").find("linear_act"), std::string::npos);
   expect_facts(text_of(program.folder() / "g_fused.txt"),
