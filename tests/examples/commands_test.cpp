@@ -212,7 +212,7 @@ TEST(MnistStreams, PathsWithSpacesAndOtherLetters) {
                                                                   "fern";
   program.run(0, {"data", "make", data, "--train", "300", "--test", "100"});
   expect_facts(program.run(0, kSmall + Words{"--data", data, "--steps", "5", "--out", run}).out,
-      {"run " + run});
+      {"\nrun     " + run + "\n"});
   for (const Words& more : {Words{}, {"--from", run}, {"--from", run + "/model.safetensors"}}) {
     const Result r = program.run(Words{"eval"} + more);  // the data comes from the checkpoint
     EXPECT_EQ(r.status, 0) << r.err;

@@ -288,7 +288,9 @@ TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
         program.run(0, command[0] == "diff" ? command : command + Words{"--device", "cpu"});
     output += r.out + r.err;
   }
-  std::set<std::string> words = asked_words(output);
+  // A name that is cut, "matmu..", is no word.
+  std::set<std::string> words =
+      asked_words(std::regex_replace(output, std::regex("[A-Za-z_]+\\.\\."), ""));
   EXPECT_GE(words.size(), 100);
   // What a busy machine, or a quiet one, leaves out.
   for (const char* word : {"machine busy", "no difference shown", "no verdict", "no factor",

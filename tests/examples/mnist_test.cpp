@@ -182,7 +182,7 @@ TEST(Mnist, ProfilePrintsItsTable) {
   const Result r =
       program.run(0, with(kQuick, {"--mode", "eager", "--profile", "--profile-steps", "1:1:3"}));
   // A row of little time is folded into "small rows": which ones are is the machine's to say.
-  expect_facts(r.out, {"CPU eager", "small rows", "launches 17", "next_batch"});
+  expect_facts(r.out, {"CPU eager", "small rows", "launches 17", "train_step"});
   EXPECT_EQ(r.out.find("test    "), 0u);
   expect_facts(r.out, {text_of(program.folder() / "runs/last/profile.txt")});
 }
