@@ -255,7 +255,7 @@ void ComparisonTable::add(ComparedRow row) {
   for (const auto times : {&ComparedRow::eager_us, &ComparedRow::fused_us}) {
     if ((row.*times).empty()) continue;
     const double before = (total.*times).empty() ? 0 : (total.*times)[0];
-    total.*times = {before + four_digits(median(row.*times))};
+    total.*times = {before + as_told(median(row.*times))};
   }
   rows.push_back(std::move(row));
 }
@@ -269,7 +269,7 @@ std::string ComparisonTable::text(size_t width) const {
                             const std::string& factor) {
     const auto count = [](int64_t n) { return n < 0 ? "-" : str(n); };
     const auto us = [&](const std::vector<double>& all) {
-      return all.empty() ? "-" : time_text(four_digits(median(all)) / time.size);
+      return all.empty() ? "-" : time_text(as_told(median(all)) / time.size);
     };
     // Both to three digits at least.
     const double most = double(std::max(row.eager_bytes, row.fused_bytes)) / size.size;

@@ -55,8 +55,8 @@ struct ComparedRow {
   // Adds the launches, bytes and FLOPs of rows of either side.
   void add_counts(const Profile& a, const Profile& b, const JoinedRows& rows);
   // As they are printed, in us; NaN without times.
-  double eager_time() const { return four_digits(median(eager_us)); }
-  double fused_time() const { return four_digits(median(fused_us)); }
+  double eager_time() const { return as_told(median(eager_us)); }
+  double fused_time() const { return as_told(median(fused_us)); }
   // The quotient of the two, and 1 without an interval where they are not compared: without times
   // of both, as where no fused op stands for the eager ones, or with a verdict.
   Estimate ratio() const;

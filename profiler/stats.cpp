@@ -85,7 +85,7 @@ Estimate of_medians(std::span<const double> before, std::span<const double> afte
         return combine(median_of(before, draw, room), median_of(after, draw, room));
       },
       size_t(layouts));
-  out.value = combine(four_digits(median(before)), four_digits(median(after)));
+  out.value = combine(as_told(median(before)), as_told(median(after)));
   out.low = std::min(out.low, out.value);
   out.high = std::max(out.high, out.value);
   return out;
@@ -141,7 +141,7 @@ bool Estimate::holds_one() const {
   return has_interval && low < 1 + kHalf && high >= 1 - kHalf;
 }
 
-double four_digits(double time) {
+double as_told(double time) {
   if (!(time > 0)) return time;  // NaN, too
   // Powers of ten that are whole numbers, so that the result is what its text reads as.
   const int digits = 3 - int(std::floor(std::log10(time)));
@@ -150,7 +150,7 @@ double four_digits(double time) {
 }
 
 std::string time_text(double time) {
-  const double rounded = four_digits(time);  // 9.9996 has three decimals less than 9.999
+  const double rounded = as_told(time);  // 9.9996 has three decimals less than 9.999
   return fmt::format("{:.{}f}", rounded, decimals_of(rounded));
 }
 

@@ -56,7 +56,7 @@ struct Estimate {
 };
 
 // A time as it is printed, to four digits: 37.4137 -> 37.41. And its text: "37.41", "5.000".
-double four_digits(double time);
+double as_told(double time);
 std::string time_text(double time);
 
 Estimate median_interval(std::span<const double> samples);

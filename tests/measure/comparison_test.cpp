@@ -254,8 +254,8 @@ TEST(Comparison, TheTotalIsTheSumOfTheRows) {
     eager += row.eager_time();
     fused += row.fused_time();
   }
-  EXPECT_EQ(outcome.table.total.eager_time(), profiler::four_digits(eager));
-  EXPECT_EQ(outcome.table.total.fused_time(), profiler::four_digits(fused));
+  EXPECT_EQ(outcome.table.total.eager_time(), profiler::as_told(eager));
+  EXPECT_EQ(outcome.table.total.fused_time(), profiler::as_told(fused));
 }
 
 // An outcome of 100 -> 50 us, whose rows add up to as much as said.

@@ -106,7 +106,7 @@ TEST(Stats, TheFactorIsTheQuotientOfThePrintedTimes) {
       b.push_back(scale / 1.2 * noise(random));
     }
     const double before = std::stod(time_text(median(a))), after = std::stod(time_text(median(b)));
-    EXPECT_EQ(four_digits(median(a)), before);
+    EXPECT_EQ(as_told(median(a)), before);
     const Estimate ratio = paired_ratio(a, b), saving = paired_saving(a, b);
     EXPECT_EQ(ratio.value, before / after) << scale;
     EXPECT_EQ(saving.value, before - after) << scale;
