@@ -120,8 +120,9 @@ bool too_noisy(std::span<const double> a, std::span<const double> b) {
 //
 //     1. all groups, or none: the faster of them. "None" wins also where the other is not shown to
 //        be slower, and is by more than 1 %;
-//     2. that plan with one group flipped, fused or apart, those first that save the fewest bytes:
-//        a flip that is shown to be faster stays, and the next ones are tried on it.
+//     2. that plan with one of its groups flipped, fused or apart, those first that save the fewest
+//        bytes: a flip that is shown to be faster stays, and the next ones are tried on it, those
+//        that it makes room for among them.
 //
 //   As many flips are tried as kFlipsUs allows. The ranks of data-parallel training would have to
 //   run such steps together, so there all groups stay; so they do where whole steps cannot be run,
@@ -217,11 +218,22 @@ class Planner {
   }
 
   void flip_groups(Refused& refused, double step_us) {
-    std::vector<Group*> cheapest;
-    for (auto& [id, group] : known_) cheapest.push_back(&group);
-    std::ranges::stable_sort(cheapest, {}, &Group::bytes_saved);
+    std::vector<Group*> to_try;
+    // Of a plan its own groups: smaller ones, of which they are made, are none of it.
+    const auto add = [&](const std::vector<Group>& groups) {
+      const auto first = std::ssize(to_try);
+      for (const Group& group : groups) {
+        Group* const known = &known_.at(id_of(group));
+        if (std::ranges::find(to_try, known) == to_try.end()) to_try.push_back(known);
+      }
+      std::ranges::stable_sort(to_try.begin() + first, to_try.end(), {}, &Group::bytes_saved);
+    };
+    std::vector<Group> all;
+    for (const auto& [id, group] : known_) all.push_back(group);
+    add(refused.empty() ? with(refused).groups : all);
     double left_us = kFlipsUs;
-    for (Group* const group : cheapest) {
+    for (size_t i = 0; i < to_try.size(); ++i) {
+      Group* const group = to_try[i];
       const Id id = id_of(*group);
       Refused apart = refused, fused = refused;
       apart.insert(id);
@@ -241,7 +253,9 @@ class Planner {
             if (too_noisy(us[0], us[1])) return -1;
             return is_faster(us[1 - now], us[now]) ? 1 - now : now;
           });
-      if (choice.chosen != now) refused = choice.chosen ? apart : fused;
+      if (choice.chosen == now) continue;
+      refused = choice.chosen ? apart : fused;
+      add(with(refused).groups);
     }
   }
 
