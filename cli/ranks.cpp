@@ -53,6 +53,7 @@ Ranks::Ranks(double timeout_seconds) {
   }
   struct sigaction action = {};
   action.sa_handler = [](int) { g_told = true; };
+  action.sa_flags = SA_ONSTACK;  // see catch_signals()
   sigaction(SIGUSR1, &action, nullptr);
   watcher_ = std::thread([this] { watch(); });
 }

@@ -209,9 +209,10 @@ void report_capture(Run& run) {
 
 int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
-  run.out.note("stop", "interrupted after {}: {} saved; {} train --resume {} goes on",
-      run.position(std::max<int64_t>(run.at().step, 1)), kLastFile, program_name(),
-      as_word(run.folder->name()));
+  const int64_t step = run.at().step;
+  run.out.note("stop", "interrupted {}{}: {} saved; {} train --resume {} goes on",
+      step > 0 ? "after " : "before the first step", step > 0 ? run.position(step) : "", kLastFile,
+      program_name(), as_word(run.folder->name()));
   run.out.result("time", time_text(run, run.steps));
   report_json(run, nullptr);
   profile.report();

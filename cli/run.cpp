@@ -70,6 +70,7 @@ Run::Run(Job& job_of_run, const Flags& flags_given, const Resumed* resumed_run, 
   note_preset();
   check_ranks(build);
   const auto model = job.make_model(device);
+  SINTER_CHECK(model, usage, "train: the job makes no model: make_model() gave nullptr");
   if (!flags.run.init.empty() && !resumed)
     out.note("init", job.take_weights(*model, flags.run.init));
   const Tensors batch = job.first_batch();

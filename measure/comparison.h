@@ -113,7 +113,7 @@ struct Outcome : RoundTimes {     // of the clean rounds
 Outcome compare(const Comparison& comparison, const ComparisonOptions& options = {});
 
 struct ReportText {
-  std::string parity;          // a line of its own: "loss 0e+00, gradients 2e-07"
+  std::string parity;          // a line of its own: "to the bit"
   bool details = false;        // with those of details()
   bool explain = false;        // with the explanation of each group and near miss
   std::string how_to_explain;  // where it is left out: how a user of the program gets it

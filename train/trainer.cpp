@@ -43,6 +43,10 @@ void check_losses(const Tensor& losses, int64_t rows) {
       "TrainerOptions::loss without mean() or sum()");
 }
 
+std::shared_ptr<nn::Module> given(std::shared_ptr<nn::Module> model) {
+  SINTER_CHECK(model, usage, "trainer: the model is nullptr");
+  return model;
+}
 }  // namespace
 
 Trainer::Trainer(nn::Module& model, nn::Optimizer& optimizer, TrainerOptions options)
@@ -51,7 +55,7 @@ Trainer::Trainer(nn::Module& model, nn::Optimizer& optimizer, TrainerOptions opt
 Trainer::Trainer(std::shared_ptr<nn::Module> model, std::shared_ptr<nn::Optimizer> optimizer,
     TrainerOptions options)
     : options_(std::move(options)),
-      model_(std::move(model)),
+      model_(given(std::move(model))),
       optimizer_(std::move(optimizer)),
       parameters_(model_->parameters()),
       device_(parameters_.empty() ? kCpu : parameters_[0].device()) {
@@ -95,6 +99,14 @@ capture::Step::Function Trainer::function() {
 
 const Tensors& Trainer::give(const Tensors& batch) {
   for (const Tensor& t : batch) check_defined("trainer", "a tensor of the batch", t);
+  check_pair(batch);
+  given_.tensors = batch;
+  given_.of = batch.empty() || batch[0].rank() == 0 ? 0 : batch[0].size(0);
+  given_.drawn_from = nullptr;
+  return given_.tensors;
+}
+
+void Trainer::check_pair(const Tensors& batch) const {
   SINTER_CHECK(options_.step || batch.size() == 2, usage,
       str("trainer: a batch has inputs and targets: 2 tensors are wanted, ", batch.size(),
           " are given"),
@@ -102,13 +114,11 @@ const Tensors& Trainer::give(const Tensors& batch) {
   SINTER_CHECK(options_.step || batch[0].size(0) == batch[1].size(0), shape,
       str("trainer: rows differ: inputs are ", batch[0].describe(), ", targets are ",
           batch[1].describe()));
-  given_.tensors = batch;
-  given_.of = batch.empty() || batch[0].rank() == 0 ? 0 : batch[0].size(0);
-  given_.drawn_from = nullptr;
-  return given_.tensors;
 }
 
+// A rank without a row of the batch has no tensors of it.
 const Tensors& Trainer::give(Fed batch) {
+  if (!batch.drawn_from && !batch.tensors.empty()) check_pair(batch.tensors);
   given_ = std::move(batch);
   return given_.tensors;
 }
@@ -301,6 +311,7 @@ StepState Trainer::collect_state() {
 
 void Trainer::add(Score& score, const Tensors& batch) {
   if (batch.empty()) return;
+  check_pair(batch);
   const Tensor output = (*model_)(batch[0]), losses = options_.loss(output, batch[1]);
   check_losses(losses, batch[0].size(0));
   for (const double loss : losses.to_vector<double>()) {

@@ -217,6 +217,7 @@ class Trainer {
   const Tensors& give(const Tensors& batch);
   const Tensors& give(const Batch& batch) { return give(batch.fed()); }
   const Tensors& give(Fed batch);
+  void check_pair(const Tensors& batch) const;
   const Tensors& step_given();
   double run(const std::function<bool()>& next, const Callback& after);
   void make_step(std::vector<capture::Refused> choices);

@@ -1,5 +1,6 @@
 // Signals, where a step does not come to its end.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "cli/process.h"
 #include "tests/examples/program.h"
@@ -32,6 +33,41 @@ int end_of_a_step_that_hangs(const std::vector<int>& signals) {
   waitpid(child, &status, 0);
   ::close(seen[0]);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// How many bytes change, from 1 to 8 kB below the end of the stack, until a signal was seen.
+// Nothing of a library is called meanwhile, which might be looked up there.
+[[gnu::noinline]] int changes_below_the_stack(volatile int& waits) {
+  constexpr int kFirst = 1024, kLast = 8192;
+  volatile char* const end = static_cast<char*>(__builtin_frame_address(0));
+  for (int i = kFirst; i < kLast; ++i) end[-i] = char(i);
+  waits = 1;
+  while (!cli::interrupted()) {}
+  int changed = 0;
+  for (int i = kFirst; i < kLast; ++i) changed += end[-i] != char(i);
+  return changed;
+}
+
+// oneDNN's products keep numbers below the end of the stack. On the program's own a handler's frame
+// would take two kilobytes there.
+TEST(Signals, WhatLiesBelowTheStackStays) {
+  void* const shared =
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  volatile int& waits = *static_cast<int*>(shared);
+  const pid_t child = fork();
+  if (child == 0) {
+    cli::catch_signals();
+    alarm(20);
+    _exit(changes_below_the_stack(waits) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  while (waits == 0 && waitpid(child, &status, WNOHANG) == 0) usleep(1000);
+  kill(child, SIGINT);
+  waitpid(child, &status, 0);
+  munmap(shared, 4096);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Signals, TheSecondEndsAStepThatHangs) {

@@ -270,6 +270,26 @@ TEST(Trainer, EvaluatesASource) {
   EXPECT_EQ(trainer.evaluate(batches).rows, 6) << "the rest of the epoch";
 }
 
+TEST(Trainer, ASourceOfOtherThanPairsIsRefused) {
+  const Tensor x = sample_tensor({22, 3, 2}, 1, -1, 1), labels = sample_labels(22, 4, 3);
+  for (const bool fused : {false, true}) {
+    Reader model(kCpu);
+    nn::Sgd optimizer(model.named_parameters());
+    Trainer trainer(model, optimizer, {.fused = fused});
+    for (const Tensors& set : {Tensors{x}, {x, labels, labels}}) {
+      TensorBatches batches(set, {.size = 8});
+      const std::string given = str("2 tensors are wanted, ", set.size(), " are given");
+      expect_error(Error::Kind::usage, {given}, [&] { trainer.fit(batches); });
+      expect_error(Error::Kind::usage, {given}, [&] { trainer.evaluate(batches); });
+    }
+  }
+}
+
+TEST(Trainer, AModelThatIsNotThereIsRefused) {
+  expect_error(Error::Kind::usage, {"the model is nullptr"},
+      [] { Trainer(std::shared_ptr<nn::Module>(), nullptr, {}); });
+}
+
 TEST(Trainer, ResumeOfOtherTensorsIsRefused) {
   const test::TempDir folder;
   const std::string file = folder.file("a.safetensors");
