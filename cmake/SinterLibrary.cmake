@@ -7,6 +7,14 @@ add_library(sinter::sinter ALIAS sinter)
 set(sinter_libraries "")
 set(sinter_folders "")
 
+# sinter_precompile(TARGET HEADER...): what each file of the target is behind is compiled once.
+function(sinter_precompile target)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  if(SINTER_CCACHE)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  endif()
+endfunction()
+
 # sinter_compile(TARGET [TEXT] [ALONE HEADER]): how a target of ours is compiled. In a Release build
 # loops get -O2 and the vectoriser of -O3, whose other copies of a loop double what g++ makes and the
 # time that it takes, and make no op faster; TEXT, what parses, prints and decides, gets -Og: a fifth
@@ -27,10 +35,7 @@ function(sinter_compile target)
   endif()
   cmake_parse_arguments(ARG "TEXT" "ALONE" "" ${ARGN})
   if(ARG_ALONE)
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${ARG_ALONE})
-    if(SINTER_CCACHE)
-      target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
-    endif()
+    sinter_precompile(${target} ${PROJECT_SOURCE_DIR}/${ARG_ALONE})
   elseif(SINTER_UNITY)
     get_target_property(sources ${target} SOURCES)
     list(LENGTH sources files)

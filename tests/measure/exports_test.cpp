@@ -15,7 +15,8 @@ namespace sinter::measure {
 namespace {
 
 using Json = nlohmann::json;
-using profiler::LaunchRecord, profiler::Report, profiler::cpu_report, profiler::device_report;
+using profiler::LaunchRecord, profiler::Report, profiler::advised_report, profiler::cpu_report,
+    profiler::device_report;
 using test::text_of;
 
 const profiler::RunFacts kRun{"mlp 784-256-10 relu, adam", "mnist train", "sinter test", "1", 64};
@@ -113,13 +114,7 @@ TEST(Html, HoldsItsDataAndAsksForNothing) {
 
 // Advice, too, is the table's.
 TEST(Html, HasTheAdviceOfTheProfile) {
-  Report report = cpu_report();
-  report.candidates.emplace();
-  report.candidates->push_back({.rule = "linear_act",
-      .ops = "linear + relu",
-      .rows = {"linear"},
-      .times = 2,
-      .launches_saved = 2});
+  const Report report = advised_report();
   const std::string advice = report.profile().verdict.advice;
   ASSERT_NE(advice, "");
   test::expect_facts(html_report({.title = "t", .reports = {&report, 1}, .run = kRun}),

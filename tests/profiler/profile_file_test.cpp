@@ -80,13 +80,7 @@ TEST(Json, OfAnEarlierBuildLacksWhatIsNew) {
 
 // What fusing would save is part of the verdict's advice, wherever that is shown.
 TEST(Json, TheAdviceIsThatOfTheTable) {
-  Report report = cpu_report();
-  report.candidates.emplace();
-  report.candidates->push_back({.rule = "linear_act",
-      .ops = "linear + relu",
-      .rows = {"linear"},
-      .times = 2,
-      .launches_saved = 2});
+  const Report report = advised_report();
   const std::string advice = Json::parse(to_json(profile_of(report, kRun)))["verdict"]["advice"];
   test::expect_facts(advice, {"linear_act x2 (linear + relu): -2 launches"});
   test::expect_facts(report.table({.width = 200}), {" Do: " + advice + ".\n"});
