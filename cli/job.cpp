@@ -33,6 +33,14 @@ std::string Job::workload() const {
       optimizer.accum > 1 ? str(" in parts of ", optimizer.batch) : "");
 }
 
+Tensors Job::first_batch() {
+  BatchSource& source = batches();
+  source.seek({});
+  Tensors batch = source.take().tensors;
+  source.seek({});
+  return batch;
+}
+
 std::string Job::take_weights(nn::Module& model, const std::string& file) {
   nn::NamedTensors weights;
   for (nn::NamedTensor& item : nn::read_safetensors(file).tensors) {
@@ -206,21 +214,6 @@ void TensorJob::make_batches(const Loading& loading) {
   batches_.emplace(sets_.train,
       TensorBatchOptions{
           .size = flags.optimizer.rows_of_step(), .seed = flags.common->seed, .device = device_});
-}
-
-Tensors TensorJob::first_batch() {
-  batches_->seek({});
-  const Tensors batch = batches_->next();
-  batches_->seek({});
-  return batch;
-}
-
-void TensorJob::fit(Trainer& trainer, const Trainer::Callback& after) {
-  trainer.fit(*batches_, after);
-}
-
-void TensorJob::resume(Trainer& trainer, const nn::Checkpoint& saved, const Job&) {
-  trainer.resume(saved, *batches_);
 }
 
 Evaluated TensorJob::evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) {

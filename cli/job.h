@@ -106,9 +106,9 @@ class Job {
   // To the device, cut into batches.
   virtual void make_batches(const Loading& loading) = 0;
   virtual DataFacts data() const = 0;
-  virtual int64_t per_epoch() const = 0;  // batches
-  // {x[B, ..], target[B, ..]}, of all ranks.
-  virtual Tensors first_batch() = 0;
+  virtual BatchSource& batches() = 0;  // once they are made
+  // {x[B, ..], target[B, ..]}, of all ranks. A source that gives a rank its own rows is to say how.
+  virtual Tensors first_batch();
   // The same at each call, of the weights that --seed draws, or of a file's.
   virtual std::shared_ptr<nn::Module> make_model(Device device) = 0;
   virtual bool convolves() const { return false; }
@@ -119,8 +119,12 @@ class Job {
   // Before the first step: can the trainer take each batch? See Trainer::check().
   virtual void check_batches(Trainer&) {}
   // See Trainer. `then` has the flags of the run that goes on.
-  virtual void fit(Trainer& trainer, const Trainer::Callback& after) = 0;
-  virtual void resume(Trainer& trainer, const nn::Checkpoint& saved, const Job& then) = 0;
+  virtual void fit(Trainer& trainer, const Trainer::Callback& after) {
+    trainer.fit(batches(), after);
+  }
+  virtual void resume(Trainer& trainer, const nn::Checkpoint& saved, const Job& /*then*/) {
+    trainer.resume(saved, batches());
+  }
   // Of the first `most` rows, in batches of --eval-batch-size; `ranks`, if there are some, share
   // them. Without gradients and dropout.
   virtual Evaluated evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) = 0;
@@ -150,10 +154,7 @@ class TensorJob : public Job {
   void load(const Loading& loading) override;
   void make_batches(const Loading& loading) override;
   DataFacts data() const override { return facts_; }
-  int64_t per_epoch() const override { return batches_->per_epoch(); }
-  Tensors first_batch() override;
-  void fit(Trainer& trainer, const Trainer::Callback& after) override;
-  void resume(Trainer& trainer, const nn::Checkpoint& saved, const Job& then) override;
+  BatchSource& batches() override { return *batches_; }
   Evaluated evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) override;
 
  protected:

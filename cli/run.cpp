@@ -63,7 +63,7 @@ Run::Run(Job& job_of_run, const Flags& flags_given, const Resumed* resumed_run, 
   time.start();
   job.make_batches(loading);
   const OptimizerFlags& optimizer = flags.optimizer;
-  per_epoch = job.per_epoch();
+  per_epoch = job.batches().per_epoch();
   steps = optimizer.steps.value_or(optimizer.epochs * per_epoch);
   epochs = (steps + per_epoch - 1) / per_epoch;
 

@@ -49,7 +49,7 @@ class DigitsJob : public Job {
   void load(const Loading& loading) override;
   void make_batches(const Loading& loading) override;
   DataFacts data() const override;
-  int64_t per_epoch() const override { return batches_->per_epoch(); }
+  BatchSource& batches() override { return *batches_; }
   Tensors first_batch() override;
   std::shared_ptr<nn::Module> make_model(Device device) override;
   bool convolves() const override { return recipe.model.net().find("conv") != std::string::npos; }
@@ -58,9 +58,6 @@ class DigitsJob : public Job {
     return nn::CrossEntropyLoss{label_smoothing_};
   }
   void check_batches(Trainer& trainer) override;
-  void fit(Trainer& trainer, const Trainer::Callback& after) override {
-    trainer.fit(*batches_, after);
-  }
   void resume(Trainer& trainer, const nn::Checkpoint& saved, const Job& then) override;
   Evaluated evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) override;
 
