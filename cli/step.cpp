@@ -36,8 +36,11 @@ std::pair<Device, std::string> choose_device(const std::string& name) {
   try {
     return {Device::parse("cuda"), "auto"};
   } catch (const Error& error) {
-    return {kCpu, str("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA"
-                                                                       : error.message())};
+    // In short: `--device cuda` says all of it.
+    const std::string& why = error.message();
+    return {kCpu,
+        str("auto: ", error.kind() == Error::Kind::not_built ? "this build has no CUDA"
+                                                             : why.substr(0, why.find(" (")))};
   }
 }
 
