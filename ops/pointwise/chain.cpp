@@ -55,7 +55,7 @@ std::string name_of(const ChainStep& step) { return str(step.op->text(), step.su
 template <int kEnd, class Z, class T>
 [[gnu::flatten]] void end_loop(const void*, char* const* at, int64_t n) {
   static constexpr ChainProgram p = kChainEnds[kEnd];
-  const auto f = [](auto... x) {
+  const auto f = [](auto... x) __attribute__((always_inline)) {
     compute_t<T> v[p.n_inputs + p.n_steps] = {x...};
     run_end<kEnd>(v);
     return [&]<size_t... R>(std::index_sequence<R...>) { return std::array{v[p.outputs[R]]...}; }(

@@ -181,20 +181,26 @@ constexpr int find_end(const ChainProgram& program) {
   return at == kChainEnds.end() ? kInterpreted : int(at - kChainEnds.begin());
 }
 
-// Works out the values behind the operands of the end: v[n_inputs + s] for each step s.
-template <int kEnd, class V, size_t N> SINTER_FN void run_end(V (&v)[N]) {
+namespace chain_detail {
+template <class Op, Part kPart, class V, size_t N, size_t... I>
+SINTER_FN V value_of(const V (&v)[N], std::array<int8_t, 3> in, std::index_sequence<I...>) {
+  return step_value<Op, kPart>(V(0), v[in[I]]...);
+}
+}  // namespace chain_detail
+
+// Works out the values behind the operands of the end: v[n_inputs + s] for each step s. By
+// functions that are always inlined, as the compiler leaves lambdas of some depth as calls.
+template <int kEnd, int kStep = 0, class V, size_t N> SINTER_FN void run_end(V (&v)[N]) {
   constexpr int kSteps = kChainEnds[kEnd].n_steps, kInputs = kChainEnds[kEnd].n_inputs;
   static_assert(N == size_t(kInputs + kSteps));
-  const auto run = [&]<size_t S>(std::integral_constant<size_t, S>) {
-    constexpr ChainProgram::Step step = kChainEnds[kEnd].steps[S];
+  if constexpr (kStep < kSteps) {
+    constexpr ChainProgram::Step step = kChainEnds[kEnd].steps[kStep];
     using Op = std::tuple_element_t<step.op / 3, pointwise::List>;
     constexpr Part kPart{step.op % 3};
-    [&]<size_t... I>(std::index_sequence<I...>) {
-      v[kInputs + S] = step_value<Op, kPart>(V(0), v[step.in[I]]...);
-    }(std::make_index_sequence<kStepArity<Op, kPart>>());
-  };
-  [&]<size_t... S>(std::index_sequence<S...>) { (run(std::integral_constant<size_t, S>()), ...); }(
-      std::make_index_sequence<kSteps>());
+    v[kInputs + kStep] = chain_detail::value_of<Op, kPart>(
+        v, step.in, std::make_index_sequence<kStepArity<Op, kPart>>());
+    run_end<kEnd, kStep + 1>(v);
+  }
 }
 
 // ---- On the CPU
@@ -312,7 +318,9 @@ template <class Op> Op op_of(const void* attrs) {
 
 template <class Op, Part kPart, class T>
 [[gnu::flatten]] void step_loop(const void* attrs, char* const* at, int64_t n) {
-  const auto f = [op = op_of<Op>(attrs)](auto... x) { return results_of<kPart>(op, x...); };
+  const auto f = [op = op_of<Op>(attrs)](auto... x) __attribute__((always_inline)) {
+    return results_of<kPart>(op, x...);
+  };
   constexpr size_t kDy = kPart == Part::value ? 0 : 1;  // operands before those of the op
   [&]<size_t... I>(std::index_sequence<I...>) {
     for_elements<T, pointwise::Element<Op, T, I - kDy>...>(at, n, f);
