@@ -96,7 +96,8 @@ Tensor stack(const Tensors& tensors, int64_t dim = 0);  // along a new dim, whic
 // give f32 (out).
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 Tensor linear_to(const Tensor& x, const Tensor& weight, const Tensor& bias, DType out);
-// op(a)[M, K] op(b)[K, N] -> [M, N]
+// op(a)[.., M, K] op(b)[.., K, N] -> [.., M, N]: a product for each index of the dims in front, of
+// which there are up to two; they broadcast. Of a dense a that meets a matrix b any number.
 Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a = false, bool trans_b = false);
 Tensor matmul_as(
     const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, DType out, Role role);
@@ -338,7 +339,7 @@ struct AllReduceAttrs {
 // follow.
 #define SINTER_STRUCTURED_OPS(OP, OTHER) \
   OP(kLinearOp, linear, "x[.., I] weight[O, I] bias:same|wide[O]? -> y:out=same|wide[.., O]") \
-  OP(kMatmulOp, matmul, "a[_, _] b[_, _] -> c:out=same|wide") \
+  OP(kMatmulOp, matmul, "a b -> c:out=same|wide") \
   OP(kSumRowsOp, sum_rows, "x[.., O] -> sums:wide[O]") \
   OP(kConv2dOp, conv2d, "x[N, C, H, W] weight[O, C, R, S] bias:same|wide[O]? -> y") \
   OP(kConv2dInputGradOp, conv2d_input_grad, \

@@ -570,6 +570,15 @@ int on(Call<Id::cublasLtMatrixLayoutCreate>, State& s, cublasLtMatrixLayout_t* l
   s.layouts[word(*layout)] = {type, int64_t(rows), int64_t(columns), ld};
   return 0;
 }
+int on(Call<Id::cublasLtMatrixLayoutSetAttribute>, State& s, cublasLtMatrixLayout_t layout,
+    cublasLtMatrixLayoutAttribute_t name, const void* value, size_t bytes) {
+  FakeToolkit::Matrix& matrix = s.layouts[word(layout)];
+  if (name == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(int32_t))
+    return matrix.count = *static_cast<const int32_t*>(value), 0;
+  if (name == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(int64_t))
+    return matrix.apart = *static_cast<const int64_t*>(value), 0;
+  return CUBLAS_STATUS_INVALID_VALUE;
+}
 int on(Call<Id::cublasLtMatmulPreferenceSetAttribute>, State& s,
     cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t name,
     const void* value, size_t bytes) {
@@ -615,8 +624,9 @@ struct Question {
     const auto [inner, n] =
         transpose_b ? std::pair(b.columns, b.rows) : std::pair(b.rows, b.columns);
     const auto fits = [](const FakeToolkit::Matrix& x) { return x.ld >= x.rows; };
+    const bool as_many = a.count == b.count && b.count == c.count && c.count == d.count;
     return k == inner && d.rows == m && d.columns == n && c.rows == m && c.columns == n &&
-           fits(a) && fits(b) && fits(c) && fits(d);
+           as_many && fits(a) && fits(b) && fits(c) && fits(d);
   }
   // Of the table of types in cuBLASLt's reference (cublasLtMatmul), the rows of our types.
   bool types_go_together() const {
@@ -636,7 +646,8 @@ struct Question {
   uint64_t hash() const {
     std::string text = str(transpose_a, transpose_b, " ", epilogue, " ", compute);
     for (const FakeToolkit::Matrix& x : {a, b, c, d})
-      text += str(" ", int(x.type), " ", x.rows, " ", x.columns, " ", x.ld);
+      text +=
+          str(" ", int(x.type), " ", x.rows, " ", x.columns, " ", x.ld, " ", x.count, " ", x.apart);
     return std::hash<std::string>()(text);
   }
 };

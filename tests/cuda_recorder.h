@@ -106,6 +106,7 @@ class FakeToolkit {
   struct Matrix {
     cudaDataType type;
     int64_t rows, columns, ld;
+    int64_t count = 1, apart = 0;  // how many there are, elements from one to the next
   };
   struct Matmul {
     Matrix a, b, c;

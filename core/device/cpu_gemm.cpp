@@ -58,9 +58,7 @@ void bias_only(const Gemm& desc, const void* bias, void* c) {
   });
 }
 
-}  // namespace
-
-void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
+void check(const Gemm& desc, const void* bias) {
   const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, bias_type] = desc;
   SINTER_ASSERT(lda >= (trans_a ? m : k) && ldb >= (trans_b ? k : n) && ldc >= n,
       "gemm: leading dims ", lda, ", ", ldb, ", ", ldc, " for m, n, k of ", m, ", ", n, ", ", k);
@@ -70,15 +68,44 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
       "gemm: ", name_of(in), " to ", name_of(out));
   SINTER_ASSERT(!bias || bias_type == in || (in == DType::bf16 && bias_type == DType::f32),
       "gemm: bias ", name_of(bias_type), " on ", name_of(in));
-  if (m <= 0 || n <= 0) return;
-  if (k <= 0) return bias_only(desc, bias, c);
-  if (has_onednn() && in != DType::f64) {
+}
+
+}  // namespace
+
+void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
+  check(desc, bias);
+  if (desc.m <= 0 || desc.n <= 0) return;
+  if (desc.k <= 0) return bias_only(desc, bias, c);
+  if (has_onednn() && desc.in != DType::f64) {
     if (detail::gemm_small_fits(desc))
       return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
           static_cast<const float*>(bias), static_cast<float*>(c));
     if (detail::gemm_onednn(desc, a, b, bias, c)) return;
   }
   detail::gemm_without_onednn(desc, a, b, bias, c);
+}
+
+void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c) {
+  check(desc, nullptr);
+  const int64_t products = batch.products();
+  if (products * desc.m * desc.n <= 0) return;
+  if (has_onednn() && desc.in != DType::f64 && desc.k > 0 && products > 1) {
+    if (detail::gemm_small_fits(desc))
+      return detail::gemm_small(desc, batch, static_cast<const float*>(a),
+          static_cast<const float*>(b), static_cast<float*>(c));
+    if (detail::gemm_onednn(desc, batch, a, b, c)) return;
+  }
+  const auto at = [](const void* p, DType type, int64_t element) {
+    return static_cast<const char*>(p) + element * int64_t(size_of(type));
+  };
+  // A thread makes whole products, or all threads one after the other.
+  const int64_t grain =
+      products < num_threads() ? products : grain_of(desc.m * desc.n * desc.k / 8);
+  parallel_for(products, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p)
+      gemm(desc, at(a, desc.in, batch.a_of(p)), at(b, desc.in, batch.b_of(p)), nullptr,
+          const_cast<char*>(at(c, desc.out, p * desc.m * desc.n)));
+  });
 }
 
 void detail::gemm_without_onednn(

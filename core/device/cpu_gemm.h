@@ -9,6 +9,7 @@
 #include <compare>
 #include <cstdint>
 
+#include "core/device/side.h"
 #include "core/dtype.h"
 
 namespace sinter {
@@ -22,9 +23,22 @@ struct Gemm {
   auto operator<=>(const Gemm&) const = default;
 };
 
+// Products of one kind, count[0] x count[1] of them: how many elements lie from an operand to the
+// next, 0 where they share it. Their results lie behind each other, dense.
+struct GemmBatch {
+  int64_t count[2] = {1, 1}, a[2] = {0, 0}, b[2] = {0, 0};
+  SINTER_FN int64_t products() const { return count[0] * count[1]; }
+  SINTER_FN int64_t a_of(int64_t p) const { return p / count[1] * a[0] + p % count[1] * a[1]; }
+  SINTER_FN int64_t b_of(int64_t p) const { return p / count[1] * b[0] + p % count[1] * b[1]; }
+  auto operator<=>(const GemmBatch&) const = default;
+};
+
 // bias: n values or nullptr. C must not overlap the operands. k == 0 gives the bias or zero. m or n
 // == 0 does nothing.
 void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);
+
+// REQUIRES: ldc is n.
+void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c);
 
 // Is it built in?
 bool has_onednn();
@@ -51,6 +65,7 @@ struct SgemmFrom {
 // False if oneDNN has no such product (nothing is written then).
 bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
     const SgemmFrom& from = {});
+bool gemm_onednn(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c);
 const char* onednn_name();  // "oneDNN 2.6.3", or nullptr where the build lacks it
 
 // Own kernels without packing, for the shapes in which a library's packing or its fork costs more
@@ -58,6 +73,7 @@ const char* onednn_name();  // "oneDNN 2.6.3", or nullptr where the build lacks 
 bool gemm_small_fits(const Gemm& desc);
 // REQUIRES: f32, at most one operand transposed; any shape.
 void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c);
+void gemm_small(const Gemm& desc, const GemmBatch& batch, const float* a, const float* b, float* c);
 
 }  // namespace detail
 

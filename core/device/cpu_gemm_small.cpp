@@ -192,21 +192,26 @@ bool gemm_small_fits(const Gemm& desc) {
                  : products <= 2'500'000 || m <= 12;
 }
 
-void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c) {
-  const int64_t rows = desc.trans_b ? kDotRows : kTileRows,
-                cols = desc.trans_b ? kDotCols : kTileCols;
-  const int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;
+namespace {
+
+// C in tiles. The inner loop passes over the smaller operand, while the tile of the larger one
+// stays in the cache. Where both stay there, each thread makes rows of its own, as the update of a
+// weight and the next product take them.
+struct TilesOf {
+  const Gemm& desc;
+  int64_t rows = desc.trans_b ? kDotRows : kTileRows, cols = desc.trans_b ? kDotCols : kTileCols;
+  int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;
+  bool down = desc.m <= desc.n && (desc.m + desc.n) * desc.k > kCachedOperands;
+
+  int64_t count() const { return row_tiles * col_tiles; }
   // In units of about 15 ps on Ice Lake: loads and stores by bytes, products by a quarter.
-  const int64_t high = std::min(rows, desc.m), wide = std::min(cols, desc.n);
-  const int64_t cost =
-      2 * (high * desc.k + wide * desc.k + 2 * high * wide) + high * wide * desc.k / 4;
-  // The inner loop passes over the smaller operand, while the tile of the larger one stays in the
-  // cache. Where both stay there, each thread makes rows of its own, as the update of a weight and
-  // the next product take them.
-  const bool fits = (desc.m + desc.n) * desc.k <= kCachedOperands;
-  const bool down = desc.m <= desc.n && !fits;
-  const int64_t inner_tiles = down ? row_tiles : col_tiles;
-  parallel_for(row_tiles * col_tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
+  int64_t cost() const {
+    const int64_t high = std::min(rows, desc.m), wide = std::min(cols, desc.n);
+    return 2 * (high * desc.k + wide * desc.k + 2 * high * wide) + high * wide * desc.k / 4;
+  }
+  void make(int64_t begin, int64_t end, const float* a, const float* b, const float* bias,
+      float* c) const {
+    const int64_t inner_tiles = down ? row_tiles : col_tiles;
     int64_t outer = begin / inner_tiles, inner = begin % inner_tiles;
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t i = (down ? inner : outer) * rows, j = (down ? outer : inner) * cols;
@@ -223,6 +228,25 @@ void gemm_small(const Gemm& desc, const float* a, const float* b, const float* b
         ++outer;
       }
     }
+  }
+};
+
+}  // namespace
+
+void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c) {
+  const TilesOf tiles{desc};
+  parallel_for(tiles.count(), grain_of(tiles.cost()),
+      [&](int64_t begin, int64_t end) { tiles.make(begin, end, a, b, bias, c); });
+}
+
+void gemm_small(
+    const Gemm& desc, const GemmBatch& batch, const float* a, const float* b, float* c) {
+  const TilesOf tiles{desc};
+  const int64_t each = tiles.count();
+  parallel_for(batch.products() * each, grain_of(tiles.cost()), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin / each, first = p * each; first < end; ++p, first += each)
+      tiles.make(std::max(begin, first) - first, std::min(end - first, each), a + batch.a_of(p),
+          b + batch.b_of(p), nullptr, c + p * desc.m * desc.n);
   });
 }
 

@@ -42,7 +42,7 @@
   X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)   \
   X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                             \
   X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)    \
-  X(cublasLtGetProperty)
+  X(cublasLtMatrixLayoutSetAttribute) X(cublasLtGetProperty)
 #if SINTER_HAS_CUDNN
 #define SINTER_CUDNN_CALLS(X)                                                                      \
   X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnCreateTensorDescriptor)                  \

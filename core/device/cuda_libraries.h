@@ -61,6 +61,10 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
   SINTER_CUDA_CALL(
       cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
 }
+template <class T>
+void set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, const T& value) {
+  SINTER_CUDA_CALL(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value));
+}
 
 inline cudaDataType_t lt_type_of(DType t) {
   return t == DType::f64 ? CUDA_R_64F : t == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;

@@ -72,6 +72,9 @@ std::string limit(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<ProductChainAttrs>();
   if (const int live = code_of(a.program).registers; live > kChainRegisters)
     return str("the steps need ", live, " values at once; at most ", kChainRegisters);
+  if (a.product == ProductKind::matmul && (in[0].rank() != 2 || in[1].rank() != 2))
+    return str("the product is of several matrices: a is ", in[0].describe(), ", b is ",
+        in[1].describe(), "; both must have 2 dims");
   const Shape shape = product_shape(a, in);
   const DType type = a.type_of_results(in);
   for (const Tensor& t : a.operands(in)) {

@@ -29,6 +29,12 @@ Tensors weight_bias_grad_reference(Operands in, const Attrs&) {
       sum_rows(in[0], Role::bgrad)};
 }
 
+std::string weight_bias_grad_limit(Operands in, const Attrs&) {
+  if (in[0].rank() == 2 && in[1].rank() == 2) return "";
+  return str("the product is of several matrices: dy is ", in[0].describe(), ", x is ",
+      in[1].describe(), "; both must have 2 dims");
+}
+
 std::vector<Form> weight_bias_grad_forms() {
   return {{{Tensor::meta({2, 4}), Tensor::meta({2, 3})}, {}}};
 }
@@ -197,6 +203,7 @@ const OpDef kWeightBiasGradOp = listed<kWeightBiasGradOp>(
         .cpu = weight_bias_grad_cpu,
         .strided = 0b10,
         .reference = weight_bias_grad_reference,
+        .limit = weight_bias_grad_limit,
         .forms = weight_bias_grad_forms});
 const OpDef kWeightGradUpdateOp = listed<kWeightGradUpdateOp>(
     {.formula =

@@ -35,8 +35,8 @@ template <Layout kLayout, class Side> bool lies(const Side& side) {
   constexpr bool along_k = is_along_k(kLayout);
   return side.along_k == along_k && (!is_whole(kLayout) || side.is_whole(along_k, true));
 }
-template <Layout kA, Layout kB, class T, class B, class Epilogue>
-bool has_layout(const Product<T, B>& product, const Epilogue& epilogue) {
+template <Layout kA, Layout kB, class T, class B, class A, class Epilogue>
+bool has_layout(const Product<T, B, A>& product, const Epilogue& epilogue) {
   return lies<kA>(product.a) && lies<kB>(product.b) &&
          (!is_whole(kB) || (product.b.results() % kGroup == 0 && epilogue.all_whole()));
 }

@@ -53,16 +53,19 @@ struct GemmEpilogue {
   const ProductSteps* steps = nullptr;
 };
 
-// c = op(a) op(b) (+ bias over columns) by the library. `own` does the same by the own kernel.
+// c = op(a) op(b) (+ bias over columns) by the library, of several products where those lie evenly.
+// `own` does the same by the own kernel.
 // False: nothing was done, the own kernel must: because the library has nothing for it (for an
 // epilogue: nothing of one kernel), or the own kernel is chosen.
 bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias,
     const Tensor& c, const std::function<void()>& own, const GemmEpilogue& epilogue = {});
 // The same for C[m, n] = A B (+ bias over columns), row-major, as core/device/cpu_gemm.h has it:
 // f32, f64, or bf16 with f32 accumulation and a bf16 or f32 result. On the thread's stream.
+// `batch`: one dim of products, its count[0] is 1, of which none has a bias or an epilogue.
 // REQUIRES: m, n, k >= 1.
 bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
-    const std::function<void()>& own, const GemmEpilogue& epilogue = {});
+    const std::function<void()>& own, const GemmEpilogue& epilogue = {},
+    const GemmBatch& batch = {});
 
 // f32 products of cuda and simt on tensor cores, which read 19 bits of each operand (TF32). Off by
 // default.

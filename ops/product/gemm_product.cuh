@@ -122,14 +122,15 @@ template <class T, class B = ProductSide<T>, class A = ProductSide<T>> struct Pr
 // The cores count the terms of a sum in 32 bits; less by a tile's, as they look ahead.
 inline constexpr int64_t kMaxTerms = 0x7fffff00;
 
-// t is [outer, k], or [k, outer] if `k_first`.
+// t is [.., outer, k], or [.., k, outer] if `k_first`: the first matrix of it.
 template <class T> ProductSide<T> product_side(const Tensor& t, bool k_first) {
-  SINTER_CHECK(t.size(!k_first) <= kMaxTerms, shape,
-      str("a product of ", t.describe(), ": sums of ", t.size(!k_first), " terms; allowed up to ",
+  const int of_outer = k_first ? -1 : -2, of_k = k_first ? -2 : -1;
+  SINTER_CHECK(t.size(of_k) <= kMaxTerms, shape,
+      str("a product of ", t.describe(), ": sums of ", t.size(of_k), " terms; allowed up to ",
           kMaxTerms));
-  ProductSide<T> s{.data = in<T>(t), .outer = t.size(k_first), .k = t.size(!k_first)};
-  s.outer_stride = s.outer > 1 ? t.strides()[k_first] : 0;  // of one element it could be anything
-  s.k_stride = s.k > 1 ? t.strides()[!k_first] : 0;
+  ProductSide<T> s{.data = in<T>(t), .outer = t.size(of_outer), .k = t.size(of_k)};
+  s.outer_stride = s.outer > 1 ? t.strides()[of_outer] : 0;  // of one element it could be anything
+  s.k_stride = s.k > 1 ? t.strides()[of_k] : 0;
   s.along_k = s.k_stride == 1 || s.outer_stride != 1;
   s.vec = (s.along_k ? s.k_stride : s.outer_stride) == 1 &&
           (s.along_k ? s.outer_stride : s.k_stride) % kVec<T> == 0 && is_aligned(t);

@@ -2,7 +2,9 @@
 // Backward: dW = dY^T x (wgrad), db = column sums of dY (bgrad), dX = dY W (dgrad).
 //
 // matmul: C[M, N] = op(A)[M, K] op(B)[K, N], op(X) = X or X^T. Also the products of linear's
-// backward, told apart by their Role.
+// backward, told apart by their Role. Up to two dims in front make it as many products, which
+// broadcast; the operands are read by their strides, so that the heads of attention, a transposed
+// view, are copied nowhere.
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/product/matrix_view.h"
@@ -39,29 +41,63 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
+constexpr int kMostBatchDims = 2;
+
+void check_matrices(const Tensor& a, const Tensor& b, bool of_b) {
+  const Tensor& t = of_b ? b : a;
+  const char* const name = of_b ? "b" : "a";
+  const Shape column{t.numel(), 1}, row{1, t.numel()};
+  SINTER_CHECK(t.rank() >= 2 && t.rank() <= 2 + kMostBatchDims, shape,
+      str("matmul: wrong rank: ", of_b ? describe({{"a", &a}, {"b", &b}}) : describe({{"a", &a}}),
+          "; ", name, " must have 2..", 2 + kMostBatchDims, " dims, it has ", t.rank()),
+      t.rank() == 1 ? str("reshape(", name, ", ", (of_b ? column : row).str(), ")") : "");
+}
+
+// That of dims d, counted from the last, of all products.
+int64_t batch_size(const Tensor& a, const Tensor& b, int d) {
+  const int64_t of_a = d <= a.rank() ? a.size(-d) : 1, of_b = d <= b.rank() ? b.size(-d) : 1;
+  SINTER_CHECK(of_a == of_b || of_a == 1 || of_b == 1, shape,
+      str("matmul: batch sizes differ: ", describe({{"a", &a}, {"b", &b}}), "; a.shape[",
+          a.rank() - d, "] is ", of_a, ", b.shape[", b.rank() - d, "] is ", of_b,
+          ", and neither is 1"));
+  return of_a == 1 ? of_b : of_a;
+}
+
 Tensors matmul_infer(Operands in, const Attrs& attrs) {
   const auto& [trans_a, trans_b, out] = attrs.as<MatmulAttrs>();
   const Tensor &a = in[0], &b = in[1];
-  const int inner_a = trans_a ? 0 : 1, inner_b = trans_b ? 1 : 0;
+  check_matrices(a, b, false);
+  check_matrices(a, b, true);
+  const int inner_a = a.rank() - (trans_a ? 2 : 1), inner_b = b.rank() - (trans_b ? 1 : 2);
+  const int64_t rows = a.size(trans_a ? -1 : -2), cols = b.size(trans_b ? -2 : -1);
   SINTER_CHECK(a.size(inner_a) == b.size(inner_b), shape,
       str("matmul: inner sizes differ: ", describe({{"a", &a}, {"b", &b}}),
           trans_a ? ", a transposed" : "", trans_b ? ", b transposed" : "", "; a.shape[", inner_a,
           "] is ", a.size(inner_a), ", b.shape[", inner_b, "] is ", b.size(inner_b)),
-      a.size(inner_a) == b.size(1 - inner_b)
+      a.size(inner_a) == cols
           ? str("matmul(a, b, ", trans_a ? "true, " : "false, ", trans_b ? "false)" : "true)")
           : "");
-  return {Tensor::shape_only({a.size(1 - inner_a), b.size(1 - inner_b)}, out, a.device())};
+  Shape shape;
+  for (int d = std::max(a.rank(), b.rank()); d > 2; --d) shape.push_back(batch_size(a, b, d));
+  shape.push_back(rows);
+  shape.push_back(cols);
+  return {Tensor::shape_only(shape, out, a.device())};
 }
 
 Cost matmul_cost(Operands in, Operands out, const Attrs& attrs) {
-  return cost_of(2 * out[0].numel() * in[0].size(attrs.as<MatmulAttrs>().trans_a ? 0 : 1), in, out);
+  const bool trans_a = attrs.as<MatmulAttrs>().trans_a;
+  return cost_of(2 * out[0].numel() * in[0].size(trans_a ? -2 : -1), in, out);
 }
 
 void matmul_cpu(const Call& call) {
   const auto& attrs = call.as<MatmulAttrs>();
   const Tensor& c = call.out[0];
-  multiply(MatrixView(call.in[0]), attrs.trans_a, MatrixView(call.in[1]), attrs.trans_b, Tensor(),
-      c.dtype(), c.raw());
+  const MatrixView a(call.in[0]), b(call.in[1]);
+  if (c.rank() == 2)
+    return multiply(a, attrs.trans_a, b, attrs.trans_b, Tensor(), c.dtype(), c.raw());
+  gemm_batch(gemm_of(a, attrs.trans_a, b, attrs.trans_b, c.dtype()),
+      batch_of(call.in[0], a.strides_of(call.in[0]), call.in[1], b.strides_of(call.in[1]), c),
+      a.data, b.data, c.raw());
 }
 
 Tensors matmul_backward(const Saved& saved, Operands grads) {
@@ -69,13 +105,19 @@ Tensors matmul_backward(const Saved& saved, Operands grads) {
   const Tensor &a = saved.in[0], &b = saved.in[1];
   const DType type = a.dtype();
   const Tensor dc = grads[0].dtype() != type ? cast(grads[0], type) : grads[0];
+  // Of an operand that several products read: the sum over them, rounded once.
+  const auto gradient = [&](const Tensor& of, const Tensor& x, const Tensor& y, bool tx, bool ty) {
+    bool shared = of.rank() < dc.rank();
+    for (int d = 3; d <= of.rank(); ++d) shared = shared || of.size(-d) != dc.size(-d);
+    if (!shared) return matmul_as(x, y, tx, ty, type, Role::none);
+    const Tensor sum = sum_to(matmul_as(x, y, tx, ty, wide(type), Role::none), of.shape());
+    return sum.dtype() == type ? sum : cast(sum, type);
+  };
   Tensors result(2);
   if (saved.wants(0))
-    result[0] = ta ? matmul_as(b, dc, tb, true, type, Role::none)
-                   : matmul_as(dc, b, false, !tb, type, Role::none);
+    result[0] = ta ? gradient(a, b, dc, tb, true) : gradient(a, dc, b, false, !tb);
   if (saved.wants(1))
-    result[1] = tb ? matmul_as(dc, a, true, ta, type, Role::none)
-                   : matmul_as(a, dc, !ta, false, type, Role::none);
+    result[1] = tb ? gradient(b, dc, a, true, ta) : gradient(b, a, dc, !ta, false);
   return result;
 }
 
@@ -121,7 +163,15 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool trans_a, bool trans_b) {
 }
 Tensor matmul_as(
     const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, DType out, Role role) {
-  return apply1(kMatmulOp, {a, b}, MatmulAttrs{trans_a, trans_b, out}, role);
+  // All rows of a meet one matrix: one product, as linear's.
+  const bool flat = a.defined() && a.rank() > 2 && !trans_a && a.is_contiguous() && b.defined() &&
+                    b.rank() == 2 && a.size(-1) == b.size(trans_b ? 1 : 0);
+  if (!flat) return apply1(kMatmulOp, {a, b}, MatmulAttrs{trans_a, trans_b, out}, role);
+  Shape shape = a.shape();
+  const Tensor rows = reshape(a, {numel_of_dims(a, 0, a.rank() - 1), shape[-1]});
+  const Tensor c = matmul_as(rows, b, false, trans_b, out, role);
+  shape[-1] = c.size(1);
+  return reshape(c, shape);
 }
 
 }  // namespace sinter

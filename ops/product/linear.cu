@@ -1,13 +1,15 @@
 // linear: y[b, o] = sum_i x[b, i] W[o, i] + bias[o]; matmul: c[i, j] = sum_p a[i, p] b[p, j], a and
-// b stored so or transposed. A block owns a tile of the result. Reads both operands once per tile
+// b stored so or transposed; of several products a block has one. A block owns a tile of the
+// result. Reads both operands once per tile
 // that needs them, B I e + O I e bytes at least, and the bias; writes B O e.
 #include "ops/ops.h"
-#include "ops/product/gemm_launch.cuh"
+#include "ops/product/gemm_batch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
 SINTER_PRODUCT_KERNELS(linear, Product)
 SINTER_PRODUCT_KERNELS(matmul, Product)
+SINTER_PRODUCT_KERNELS(matmul_batch, BatchedProduct)
 
 // launch(product, epilogue) does what the library does not.
 template <class Launch>
@@ -31,6 +33,20 @@ void linear(const Call& call) {
 }
 void matmul(const Call& call) {
   const auto& attrs = call.as<MatmulAttrs>();
+  const Tensor &a = call.in[0], &b = call.in[1], &c = call.out[0];
+  if (c.rank() > 2) {
+    const GemmBatch batch = batch_of(a, a.strides(), b, b.strides(), c);
+    const auto own = [&] {
+      visit_float(a.dtype(), [&]<class T>(T) {
+        with_result<T>(c.dtype(), [&]<class Y>(Y) {
+          launch_matmul_batch<Layout::along_k, Layout::along_outer>(
+              batched_product<T>(a, attrs.trans_a, b, attrs.trans_b, batch),
+              StoreBatch<T, Y>{columns_out<Y>(c)});
+        });
+      });
+    };
+    return by_library_or(own, a, attrs.trans_a, b, attrs.trans_b, Tensor(), c);
+  }
   run_product(call, attrs.trans_a, attrs.trans_b, Tensor(),
       [](const auto&... x) { launch_matmul<Layout::along_k, Layout::along_outer>(x...); });
 }

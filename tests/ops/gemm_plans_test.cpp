@@ -134,6 +134,29 @@ TEST(GemmPlans, RowMajorQuestions) {
   }
 }
 
+// Several products are one question, whose alignment is that of all of them; heads of several
+// sequences lie unevenly, and are the own kernel's.
+TEST(GemmPlans, ProductsThatLieEvenlyAreOneQuestion) {
+  cuda::FakeToolkit recorder;
+  const auto empty = [](const Shape& shape) {
+    return Tensor::empty(shape, DType::f32, test::kCuda);
+  };
+  matmul(empty({2, 3, 4, 8}), empty({3, 8, 6}));
+  EXPECT_TRUE(recorder.matmuls().empty());
+  matmul(transpose(empty({2, 4, 3, 8}), 1, 2), empty({2, 3, 8, 6}));
+  EXPECT_TRUE(recorder.matmuls().empty());
+  matmul(transpose(empty({1, 4, 3, 8}), 1, 2), empty({3, 8, 6}));
+  matmul(empty({2, 3, 4, 8}), empty({2, 3, 8, 6}));
+  ASSERT_FALSE(recorder.matmuls().empty());
+  const cuda::FakeToolkit::Matmul q = recorder.matmuls().back();
+  EXPECT_EQ(q.a.count, 6);
+  EXPECT_EQ(q.a.apart, 8 * 6);
+  EXPECT_EQ(q.b.count, 6);
+  EXPECT_EQ(q.b.apart, 4 * 8);
+  EXPECT_EQ(q.c.apart, 4 * 6);
+  EXPECT_EQ(recorder.count("cublasLtMatmulAlgoGetHeuristic"), 2);
+}
+
 TEST(GemmPlans, OnePlanPerQuestion) {
   cuda::FakeToolkit recorder;
   const Block a(4096), b(4096), c(4096);

@@ -4,6 +4,7 @@
 #include "ops/product/gemm_library.h"
 
 #include <atomic>
+#include <cstdint>
 
 #include "ops/product/matrix_view.h"
 
@@ -55,6 +56,7 @@ constexpr Form kForms[] = {{CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, "
 // All that the plan of a product depends on.
 struct GemmKey {
   Gemm gemm;
+  GemmBatch batch;
   GemmEpilogue::Kind epilogue;
   bool has_bias, tf32;
   int align_a, align_b, align_bias, align_c, align_aux;
@@ -70,7 +72,11 @@ struct GemmKey {
         g.k, g.trans_a ? " A^T" : " A", g.trans_b ? " B^T" : " B", has_bias ? " + bias" : "",
         kForms[epilogue].text, tf32 ? " tf32" : "", ", ld ", g.lda, " ", g.ldb, " ", g.ldc,
         ", bias ", name_of(g.bias), ", aligned ", align_a, " ", align_b, " ", align_bias, " ",
-        align_c, " ", align_aux, graph.empty() ? "" : ", graph ", graph);
+        align_c, " ", align_aux,
+        batch.products() == 1
+            ? ""
+            : str(", ", batch.count[1], " products, ", batch.a[1], " ", batch.b[1], " apart"),
+        graph.empty() ? "" : ", graph ", graph);
   }
 };
 
@@ -121,12 +127,20 @@ class Plans {
 
   // Finds the product's plan, or makes it, and lets the plan's choice run: one story for a call, a
   // rehearsal and a capture, which differ in what the functions below say.
-  bool run(const Gemm& gemm, const ProductMemory& p, const GemmEpilogue& epilogue,
-      const std::function<void()>& own) {
+  bool run(const Gemm& gemm, const GemmBatch& batch, const ProductMemory& p,
+      const GemmEpilogue& epilogue, const std::function<void()>& own) {
     const std::lock_guard lock(cuda::CublasLtHandle::get().mutex);
-    const GemmKey key{gemm, epilogue.kind, p.bias != nullptr, allow_tf32(), alignment_of(p.a),
-        alignment_of(p.b), alignment_of(p.bias), alignment_of(p.c), alignment_of(p.aux),
-        cudnn_graph(gemm, p, epilogue)};
+    // Of all products: an operand's address, or how far apart two are, where that is less aligned.
+    const auto aligned = [&](const void* first, DType type, int64_t step) {
+      const uintptr_t bytes = uintptr_t(step) * size_of(type);
+      return alignment_of(
+          reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(first) | bytes));
+    };
+    const int64_t of_c = batch.products() > 1 ? gemm.m * gemm.n : 0;
+    const GemmKey key{gemm, batch, epilogue.kind, p.bias != nullptr, allow_tf32(),
+        aligned(p.a, gemm.in, batch.a[1]), aligned(p.b, gemm.in, batch.b[1]), alignment_of(p.bias),
+        aligned(p.c, gemm.out, of_c), alignment_of(p.aux),
+        batch.products() > 1 ? "" : cudnn_graph(gemm, p, epilogue)};
     if (epilogue.kind == GemmEpilogue::other && key.graph.empty()) return false;
     Plan* plan = plans_.find(key);
     if (key.fused() && is_own_by_model(plan)) return false;
@@ -213,6 +227,13 @@ std::unique_ptr<Plan> Plans::make(
   layout(plan->a, g.in, g.n, g.k, g.ldb, g.trans_b);
   layout(plan->b, g.in, g.k, g.m, g.lda, g.trans_a);
   layout(plan->c, g.out, g.n, g.m, pair ? pair->operands[0].strides()[0] : g.ldc);
+  if (const GemmBatch& batch = key.batch; batch.products() > 1) {
+    for (const auto& [of, step] :
+        {std::pair(&plan->a, batch.b[1]), {&plan->b, batch.a[1]}, {&plan->c, g.m * g.n}}) {
+      set(*of, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batch.count[1]));
+      set(*of, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
+    }
+  }
 
   cuda::LtPreference preference;
   SINTER_CUDA_CALL(cublasLtMatmulPreferenceCreate(&preference));
@@ -267,11 +288,11 @@ std::unique_ptr<Plan> Plans::make(
 }  // namespace
 
 bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* bias, void* c,
-    const std::function<void()>& own, const GemmEpilogue& epilogue) {
+    const std::function<void()>& own, const GemmEpilogue& epilogue, const GemmBatch& batch) {
   void* const aux = epilogue.kind == GemmEpilogue::gelu_pre    ? epilogue.steps->results[1].raw()
                     : epilogue.kind == GemmEpilogue::gelu_grad ? epilogue.steps->operands[0].raw()
                                                                : epilogue.bias_grad_to;
-  return Plans::get().run(gemm, {a, b, bias, c, aux}, epilogue, own);
+  return Plans::get().run(gemm, batch, {a, b, bias, c, aux}, epilogue, own);
 }
 
 }  // namespace sinter
@@ -280,7 +301,7 @@ bool cublaslt_gemm(const Gemm& gemm, const void* a, const void* b, const void* b
 
 namespace sinter {
 bool cublaslt_gemm(const Gemm&, const void*, const void*, const void*, void*,
-    const std::function<void()>&, const GemmEpilogue&) {
+    const std::function<void()>&, const GemmEpilogue&, const GemmBatch&) {
   return false;
 }
 }  // namespace sinter
@@ -294,15 +315,17 @@ std::atomic<bool> tf32{false};
 
 bool library_gemm(const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, const Tensor& bias,
     const Tensor& c, const std::function<void()>& own, const GemmEpilogue& epilogue) {
-  const int64_t k = a.size(trans_a ? 0 : 1);
+  const int64_t k = a.size(trans_a ? -2 : -1);
   if (choice_rule() == ChoiceRule::own || k == 0 || c.numel() == 0 || !MatrixView::takes(a) ||
       !MatrixView::takes(b))
     return false;
+  const GemmBatch batch = batch_of(a, a.strides(), b, b.strides(), c);
+  if (batch.count[0] > 1 || batch.count[1] > INT32_MAX) return false;
   const MatrixView va(a), vb(b);
   Gemm gemm = gemm_of(va, trans_a, vb, trans_b, c.dtype());
   if (bias.defined()) gemm.bias = bias.dtype();
   return cublaslt_gemm(
-      gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), own, epilogue);
+      gemm, va.data, vb.data, bias.defined() ? bias.raw() : nullptr, c.raw(), own, epilogue, batch);
 }
 
 void set_allow_tf32(bool allow) { tf32 = allow; }
