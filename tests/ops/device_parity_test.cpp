@@ -193,6 +193,9 @@ Tensors may_be_infinite(const OpDef& op, const Tensors& in) {
   if (&op == &kConv2dOp || &op == &kConvActPoolOp || &op == &kProductChainOp)
     return {in[0], in.size() > 2 ? in[2] : Tensor()};
   if (&op == &kConv2dInputGradOp) return {in[0]};
+  // Nor what meets the weight 0 of a key behind a causal row of its tile.
+  if (&op == &kAttentionOp) return {in[0], in[1]};
+  if (&op == &kAttentionBackwardOp) return {in[3], in[4], in[5]};
   if (&op == &kConvActBackwardOp || &op == &kConvActPoolBackwardOp) return {in[0]};
   if (&op == &kConv2dWeightGradOp) return {in[1]};
   return in;
@@ -334,7 +337,7 @@ const OpDef kGradientsOp{.name = "gradients", .reference = [](Operands in, const
                            std::ranges::copy(differentiated.tape, std::back_inserter(recorders));
                            const Tensors fresh = there({in.begin(), in.end()}, kCpu);
                            const Tensors grads = gradients(
-                               *differentiated.op, fresh, attrs, differentiated.first_only);
+                               *differentiated.op, fresh, attrs, differentiated.first_only, true);
                            recorders = before;
                            return grads;
                          }};
