@@ -20,6 +20,8 @@ Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);  // the gradient: half to each at a tie, all of it
                                                    // to both where one is NaN
+// x, but `value` where the mask is not zero: where() of them
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 Tensor where(
     const Tensor& condition, const Tensor& a, const Tensor& b);  // any type, non-zero takes a
 Tensor neg(const Tensor& x);
@@ -83,6 +85,7 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 Tensor reshape(
     const Tensor& x, const Shape& shape);  // one size may be -1; a non-contiguous x is copied first
 Tensor transpose(const Tensor& x, int64_t dim0 = -2, int64_t dim1 = -1);
+Tensor permute(const Tensor& x, const Dims& dims);  // dim d of the result is dim dims[d] of x
 Tensor slice(const Tensor& x, int64_t dim, int64_t begin,
     int64_t end);  // [begin, end), negative counts from the end
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
@@ -130,9 +133,10 @@ Tensor argmax(const Tensor& x, int64_t dim = -1);  // i64, first maximum; no gra
 // Sums x down to `shape` (the adjoint of broadcasting).
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// ---- rows of classes: over the last dim (another one is transposed there and back)
-Tensor softmax(const Tensor& x, int64_t dim = -1);
-Tensor log_softmax(const Tensor& x, int64_t dim = -1);
+// ---- rows of classes: over the last dim (another one is transposed there and back). causal: of
+// x[.., S, C] row r has the columns 0..r, and no mask is in memory; the others get 0, or -inf.
+Tensor softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
+Tensor log_softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
 // log-probabilities [B, C], labels i32 or i64 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
 // logp[c]
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0);
@@ -143,6 +147,14 @@ Tensor mse(
 
 // (x - mean) / sqrt(variance + eps) * weight + bias over the last dim; weight, bias [N]
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+
+// x / sqrt(mean(x^2) + eps) * weight over the last dim; weight [N], or undefined for 1
+Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-5);
+
+// ---- tables
+// The rows of weight[V, D] whose numbers, 0..V-1, are the tokens, i32 or i64 [..] -> [.., D]. The
+// gradient of a row is the sum over its tokens in their order.
+Tensor embedding(const Tensor& tokens, const Tensor& weight);
 
 // ---- images [N, C, H, W], dense in that order
 // Pooling: windows of kernel_h x kernel_w, stride_h and stride_w apart, over x with pad_h and pad_w
@@ -276,6 +288,10 @@ struct DimAttrs {
   int64_t dim = -1;
   SINTER_FIELDS(DimAttrs, dim)
 };
+struct SoftmaxAttrs {
+  bool causal = false;
+  SINTER_FIELDS(SoftmaxAttrs, causal)
+};
 struct NllAttrs {
   double label_smoothing = 0;
   SINTER_FIELDS(NllAttrs, label_smoothing)
@@ -308,6 +324,14 @@ struct DropoutAttrs {
 };
 // The place of the first element of x[rows, ..] in the batch of all ranks.
 int64_t first_element(const Tensor& x, const DropoutAttrs& attrs);
+struct RmsNormAttrs {
+  double eps = 1e-5;
+  SINTER_FIELDS(RmsNormAttrs, eps)
+};
+struct EmbeddingGradAttrs {
+  int64_t rows = 0;  // of the table
+  SINTER_FIELDS(EmbeddingGradAttrs, rows)
+};
 struct GatherBatchAttrs {
   DType out = DType::f32;  // or bf16
   bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
@@ -384,6 +408,14 @@ struct AllReduceAttrs {
     "dy[.., D+] x[.., D+] weight[D] mean:wide[*..] rstd:wide[*..] -> dx[.., D]") \
   OP(kLayerNormWeightGradOp, layer_norm_weight_grad, \
     "dy[.., D+] x[.., D+] mean:wide[*..] rstd:wide[*..] -> dweight:wide[D]") \
+  OP(kRmsNormOp, rms_norm, "x[.., D+] weight[D]? -> y[.., D] rstd:wide[*..]") \
+  OP(kRmsNormBackwardOp, rms_norm_backward, \
+    "dy[.., D+] x[.., D+] rstd:wide[*..] weight[D]? -> dx[.., D]") \
+  OP(kRmsNormWeightGradOp, rms_norm_weight_grad, \
+    "dy[.., D+] x[.., D+] rstd:wide[*..] -> dweight:wide[D]") \
+  OP(kEmbeddingOp, embedding, "tokens:i32[..] weight[V, D] -> y[.., D]") \
+  OP(kEmbeddingWeightGradOp, embedding_weight_grad, \
+    "dy[.., D] tokens:i32[..] -> dweight:wide[rows, D]") \
   OP(kMaxPool2dOp, max_pool2d, "x[N, C, H, W] -> y index:u8") \
   OP(kMaxPool2dBackwardOp, max_pool2d_backward, \
     "dy[N, C, P, Q] index:u8[N, C, P, Q] -> dx[N, C, height, width]") \
