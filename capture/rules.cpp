@@ -16,6 +16,7 @@ std::vector<Rule>& rule_table() {
                        *kLists = "Lists of updates";
   const auto named = [](std::string_view name) { return *find_label(name); };
   static std::vector<Rule> table{
+      {label_of(kAttentionOp), {attention}, "Attention in a step"},
       {label_of(kSoftmaxXentOp), {round_loss_gradient},
           "Rounding the loss's gradient for all its readers"},
       {named("glu_backward")},

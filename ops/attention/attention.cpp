@@ -1,8 +1,8 @@
 // attention: o = softmax(scale q k^T) v by an online softmax (Milakov and Gimelshein, arXiv
 // 1805.02867; Rabe and Staats, arXiv 2112.05682; Dao et al., arXiv 2205.14135): a row keeps the
 // maximum m and the sum l of e^(s - m) over the keys that it has seen, and what it summed so far is
-// scaled where a tile of keys moves the maximum. So no [S, T] is in memory. lse = m + log l is saved
-// for backward, which makes the weights anew, tile by tile: p = e^(s - lse).
+// scaled where a tile of keys moves the maximum. So no [S, T] is in memory. lse = m + log l is
+// saved for backward, which makes the weights anew, tile by tile: p = e^(s - lse).
 //
 //   dv = p^T do    dp = do v^T    ds = p (dp - rowsum(do o)) scale    dq = ds k    dk = ds^T q
 //
@@ -80,8 +80,8 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const DType type = wide(q.dtype());
   const Shape rows = Shape(std::span(q.shape().begin(), 3));
   if (k.size(2) == 0) {
-    return {q * 0.0, broadcast_to(constant(-std::numeric_limits<double>::infinity(), type,
-                                      q.device()), rows)};
+    return {q * 0.0,
+        broadcast_to(constant(-std::numeric_limits<double>::infinity(), type, q.device()), rows)};
   }
   const InPlainOps plain(q, k, attrs);
   const Tensor s = plain.scores(q, k), most = detach(max(s, -1, true)), e = exp(s - most),
@@ -128,11 +128,48 @@ const OpDef kAttentionBackwardOp = listed<kAttentionBackwardOp>(
         .strided = 0b1111,
         .reference = backward_reference});
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal,
-    std::optional<double> scale) {
+Tensor attention(
+    const Tensor& q, const Tensor& k, const Tensor& v, bool causal, std::optional<double> scale) {
   const bool known = q.defined() && q.rank() == 4 && q.size(3) > 0;
   return apply(kAttentionOp, {q, k, v},
-      AttentionAttrs{scale ? *scale : known ? 1 / std::sqrt(double(q.size(3))) : 1, causal})[0];
+      AttentionAttrs{scale   ? *scale
+                     : known ? 1 / std::sqrt(double(q.size(3)))
+                             : 1,
+          causal})[0];
+}
+
+Tensor scaled_dot_product_attention(
+    const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
+  constexpr const char* kName = "scaled_dot_product_attention";
+  check_defined(kName, "q", q);
+  check_defined(kName, "k", k);
+  check_defined(kName, "v", v);
+  const auto operands = [&] { return describe({{"q", &q}, {"k", &k}, {"v", &v}}); };
+  SINTER_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, shape,
+      str(kName, ": wrong rank: ", operands(),
+          "; each has 4 dims, q[B, H, S, D], k and v[B, G, T, D]"),
+      "transpose(reshape(x, {B, S, H, D}), 1, 2) gives the heads of x[B, S, H D]");
+  const int64_t batch = q.size(0), heads = q.size(1), groups = k.size(1);
+  SINTER_CHECK(k.size(0) == batch && v.size(0) == batch && v.size(1) == groups &&
+                   k.size(2) == v.size(2) && k.size(3) == q.size(3),
+      shape, str(kName, ": shapes differ: ", operands(), "; q[B, H, S, D], k and v[B, G, T, D]"));
+  SINTER_CHECK(heads == groups || (options.enable_gqa && groups > 0 && heads % groups == 0), shape,
+      str(kName, ": heads differ: ", operands(), "; H of q is ", heads, ", G of k is ", groups,
+          options.enable_gqa ? ", and H must be a multiple of G" : ""),
+      options.enable_gqa ? "" : "{.enable_gqa = true} if heads of q share those of k and v");
+  const bool shared = heads != groups;
+  // Heads that share a k and v: a dim of their own, along which these broadcast.
+  const auto by_group = [&](const Tensor& t, int64_t n) {
+    return shared ? reshape(t, {batch * groups, n, t.size(2), t.size(3)}) : t;
+  };
+  const double factor = options.scale ? *options.scale : 1 / std::sqrt(double(q.size(3)));
+  const Tensor scores =
+      matmul(by_group(q, heads / std::max<int64_t>(groups, 1)), by_group(k, 1), false, true) *
+      factor;
+  Tensor weights = softmax(scores, -1, options.causal);
+  if (options.dropout > 0) weights = dropout(weights, options.dropout);
+  const Tensor o = matmul(weights, by_group(v, 1));
+  return shared ? reshape(o, {batch, heads, q.size(2), v.size(3)}) : o;
 }
 
 }  // namespace sinter

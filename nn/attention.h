@@ -1,0 +1,118 @@
+// MultiheadAttention and TransformerEncoderLayer: self-attention of [B, S, E], and the block of a
+// transformer round it. Parameters have PyTorch's names and layouts, so weights go both ways.
+#pragma once
+
+#include <cmath>
+
+#include "nn/activations.h"
+#include "nn/layer_norm.h"
+#include "nn/linear.h"
+
+// B batch, S places, E features, H heads, D = E / H
+namespace sinter::nn {
+
+struct AttentionLayerOptions {
+  bool bias = true;
+  bool causal = false;  // place s reads the places up to s. A mask that is data is not taken.
+  double dropout = 0;   // of the weights, in training
+};
+
+// PyTorch's MultiheadAttention with batch_first, of x with itself: "in_proj_weight" [3 E, E] and
+// "in_proj_bias" [3 E], one product for q, k and v, and "out_proj", a Linear(E, E).
+class MultiheadAttention : public Module {
+ public:
+  // Throws usage unless heads divide features.
+  MultiheadAttention(int64_t features, int64_t heads, const AttentionLayerOptions& options = {})
+      : features_(features), heads_(heads), options_(options), keep_(options.dropout) {
+    SINTER_CHECK(features > 0 && heads > 0 && features % heads == 0, usage,
+        sinter::str("MultiheadAttention: heads do not divide features: features is ", features,
+            ", heads is ", heads, "; each has features / heads, 1 or more"));
+    add_parameter("in_proj_weight", Tensor::empty({3 * features, features}));
+    if (options.bias) add_parameter("in_proj_bias", Tensor::empty({3 * features}));
+    out_proj_ = add("out_proj", std::make_shared<Linear>(features, features, options.bias));
+    init_own(init::default_stream());
+  }
+  // x[B, S, E] -> [B, S, E]
+  Tensor forward(const Tensor& x) override {
+    SINTER_CHECK(x.rank() == 3 && x.size(2) == features_, shape,
+        sinter::str(
+            "MultiheadAttention: x is ", x.describe(), "; [B, S, ", features_, "] is wanted"));
+    const int64_t batch = x.size(0), places = x.size(1), depth = features_ / heads_;
+    const Tensor all =
+        reshape(linear_mixed(x, tensor(0), num_tensors() > 1 ? tensor(1) : Tensor(), result_),
+            {batch, places, 3 * heads_, depth});
+    const auto heads = [&](int64_t i) {
+      return transpose(slice(all, 2, i * heads_, (i + 1) * heads_), 1, 2);
+    };
+    const Tensor o = scaled_dot_product_attention(heads(0), heads(1), heads(2),
+        {.causal = options_.causal, .dropout = is_training() ? keep_ : 0});
+    return (*out_proj_)(reshape(transpose(o, 1, 2), {batch, places, features_}));
+  }
+  std::string describe() const override {
+    return sinter::str("MultiheadAttention(", features_, ", heads=", heads_,
+        options_.causal ? ", causal" : "", options_.bias ? ")" : ", no bias)");
+  }
+
+ protected:
+  // PyTorch's: Xavier's for the weight, in and out being E and 3 E, and biases of 0.
+  void init_own(init::Stream& stream) override {
+    const double bound = std::sqrt(6.0 / double(4 * features_));
+    init::uniform(tensor(0), -bound, bound, stream);
+    if (num_tensors() > 1) init::zeros(tensor(1));
+  }
+  bool enable_bf16_own(Converter& convert, DType) override {
+    tensor(0).autograd().bf16_copy = convert(tensor(0), DType::bf16);
+    result_ = DType::bf16;
+    return true;
+  }
+  bool depends_on_training() const override { return keep_ > 0; }
+
+ private:
+  int64_t features_, heads_;
+  AttentionLayerOptions options_;
+  double keep_;
+  DType result_ = DType::f32;
+  std::shared_ptr<Linear> out_proj_;
+};
+
+struct EncoderLayerOptions {
+  int64_t hidden = 2048;            // PyTorch's dim_feedforward
+  std::string activation = "relu";  // a word of activation_names()
+  double dropout = 0;               // behind both halves and the activation; of the weights, too
+  bool causal = false;
+  bool bias = true;
+};
+
+// PyTorch's TransformerEncoderLayer with norm_first and batch_first:
+//   x += self_attn(norm1(x)),  x += linear2(act(linear1(norm2(x))))
+class TransformerEncoderLayer : public Module {
+ public:
+  TransformerEncoderLayer(
+      int64_t features, int64_t heads, const EncoderLayerOptions& options = {}) {
+    self_attn_ =
+        add("self_attn", std::make_shared<MultiheadAttention>(features, heads,
+                             AttentionLayerOptions{options.bias, options.causal, options.dropout}));
+    linear1_ = add("linear1", std::make_shared<Linear>(features, options.hidden, options.bias));
+    linear2_ = add("linear2", std::make_shared<Linear>(options.hidden, features, options.bias));
+    norm1_ = add("norm1", std::make_shared<LayerNorm>(features));
+    norm2_ = add("norm2", std::make_shared<LayerNorm>(features));
+    activation_ = add("activation", make_activation(options.activation));
+    dropout_ = add("dropout", std::make_shared<Dropout>(options.dropout));
+  }
+  // x[B, S, E] -> [B, S, E]
+  Tensor forward(const Tensor& x) override {
+    const Tensor y = x + (*dropout_)((*self_attn_)((*norm1_)(x)));
+    const Tensor hidden = (*dropout_)((*activation_)((*linear1_)((*norm2_)(y))));
+    return y + (*dropout_)((*linear2_)(hidden));
+  }
+  std::string describe() const override { return "TransformerEncoderLayer"; }
+
+ private:
+  std::shared_ptr<MultiheadAttention> self_attn_;
+  std::shared_ptr<Linear> linear1_, linear2_;
+  std::shared_ptr<LayerNorm> norm1_, norm2_;
+  std::shared_ptr<Module> activation_;
+  std::shared_ptr<Dropout> dropout_;
+};
+
+}  // namespace sinter::nn
