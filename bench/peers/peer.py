@@ -14,8 +14,6 @@ def flags(doc, steps):
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--layers", type=numbers, default="784,256,128,10")
     p.add_argument("--batch", type=numbers, default="1,16,64,128,1024")
-    p.add_argument("--optim", default="adam", choices=["sgd", "adam"])
-    p.add_argument("--pass", dest="passes", default="both", choices=["forward", "both"])
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--steps", type=int, default=steps)
     p.add_argument("--json", metavar="FILE")
@@ -33,33 +31,21 @@ def seconds_of(step, steps, warmup=0):
 
 
 class Rows:
-    """A printed line, and an object in the file of --json, for each thing that was run. What is no
-    training step has the fields of mnist predict --bench --json."""
+    """A printed line, and an object in the file of --json, for each thing that was run."""
 
     def __init__(self, args, **common):
         self.args, self.common, self.rows = args, common, []
         if common["block"] == "mlp":
             self.common["layers"] = args.layers
 
-    def add(self, seconds, training=True, **run):
-        run = {**self.common, **run}
-        us, batch = [1e6 * s for s in seconds], run["batch"]
-        if training:
-            run |= {"optim": self.args.optim, "median_us": statistics.median(us),
-                    "min_us": min(us)}
-            said = (f"median {run['median_us']:9.1f} us  min {run['min_us']:9.1f} us  "
-                    f"{1e6 * batch / run['median_us']:11.0f} rows/s")
-        else:
-            percent = statistics.quantiles(us, n=100, method="inclusive")  # from 1 to 99
-            run |= {"calls": len(us), "p50_us": percent[49], "p90_us": percent[89],
-                    "p99_us": percent[98], "mean_us": statistics.mean(us)}
-            run["images_per_s"] = 1e6 * batch / run["p50_us"]
-            said = (f"p50 {run['p50_us']:9.1f} us  p90 {run['p90_us']:9.1f} us  "
-                    f"p99 {run['p99_us']:9.1f} us  {run['images_per_s']:11.0f} images/s")
+    def add(self, seconds, **run):
+        us = [1e6 * s for s in seconds]
+        run = {**self.common, **run, "median_us": statistics.median(us), "min_us": min(us)}
         self.rows.append(run)
-        words = " ".join(str(run[k]) for k in ("peer", "block", "device", "dtype", "optim")
-                         if k in run)
-        print(f"{words} {run['mode']:15s} B={batch:5d} {said}", flush=True)
+        words = " ".join(run[k] for k in ("peer", "block", "device", "dtype", "mode"))
+        print(f"{words:60s} B={run['batch']:5d} median {run['median_us']:9.1f} us  "
+              f"min {run['min_us']:9.1f} us  {1e6 * run['batch'] / run['median_us']:11.0f} rows/s",
+              flush=True)
 
     def save(self):
         if self.args.json:
