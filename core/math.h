@@ -81,6 +81,31 @@ SINTER_FN float exp(float x) {
   const ExpParts e = exp_parts(x);
   return (1.0f + e.p) * e.low * e.high;
 }
+// exp(x) for x <= 0, the same bits in fewer operations: (1 + p) 2^(n + 64) is a normal number,
+// whose exponent is added to that of 1 + p, as the sum's low bits, n + 64, are all that the shift
+// leaves. NaN counts as -inf.
+SINTER_FN double exp_below_0(double x) { return x > -1e3 ? exp(x) : 0; }
+SINTER_FN float exp_below_0(float x) {
+  x = x > -110.0f ? x : -110.0f;
+  constexpr float kRound = 12582976.0f;  // 1.5 * 2^23 + 64
+  const float shifted = x * kLog2e + kRound, n = shifted - kRound;
+  const float r = (x - n * kLn2High) - n * kLn2Low;
+  const float q =
+      (((0.001382011f * r + 0.008368685f) * r + 0.041668274f) * r + 0.16666521f) * r + 0.49999994f;
+  const float power = 1.0f + (r + r * r * q);
+  return from_bits(to_bits(power) + (to_bits(shifted) << 23)) * 5.42101086e-20f;  // 2^-64
+}
+// 1 / x for 1 <= x <= 2: on a card its own division, less what that asks of other x.
+SINTER_FN double inverse_of_1_to_2(double x) { return 1 / x; }
+SINTER_FN float inverse_of_1_to_2(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return ::fmaf(y, ::fmaf(-x, y, 1.0f), y);
+#else
+  return 1 / x;
+#endif
+}
 // Where e^x is near 1, p is the result; 1 + p would round it to the ulp of 1.
 SINTER_FN float expm1(float x) {
   const ExpParts e = exp_parts(x);

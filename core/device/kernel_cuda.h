@@ -100,10 +100,10 @@ template <class T> class InOut {
  public:
   InOut() = default;
   __host__ InOut(T* data, int64_t) : data_(data) {}
-  SINTER_DEVICE_FN T operator[](int64_t i) const { return data_[i]; }
+  SINTER_DEVICE_FN T operator[](int64_t i) const { return *detail::global(data_ + i); }
   SINTER_DEVICE_FN void put(int64_t i, T v) const { *detail::global(data_ + i) = v; }
   template <int N> SINTER_DEVICE_FN Vec<T, N> load_vec(int64_t i) const {
-    return detail::load<N>(data_ + i);
+    return detail::load<N>(detail::global(data_ + i));
   }
   template <int N> SINTER_DEVICE_FN void store_vec(int64_t i, const Vec<T, N>& v) const {
     detail::store_global<N>(data_ + i, v);

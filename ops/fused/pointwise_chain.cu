@@ -54,19 +54,29 @@ SINTER_KERNEL pointwise_chain_vec(
   }
 }
 
-// A thread owns 16 bytes of columns in every grid_y-th row. Reads every operand once, writes every
-// result once.
-template <class T, int kEnd>
+// A thread owns eight columns in every grid_y-th row, or where not all operands are whole there
+// (kWhole) 16 bytes of them. Reads every operand once, writes every result once.
+template <class T, int kEnd, bool kWhole>
 SINTER_KERNEL gate_rows(
     OperandColumns<T> first, EndSteps<T, kEnd> steps, int64_t rows, int64_t cols) {
-  constexpr int N = kVec<T>;
+  constexpr int N = kWhole ? kGroup : kVec<T>;
   const int64_t j = (block_x() * threads_per_block() + thread_x()) * N, left = cols - j;
-  const int count = left < 0 ? 0 : left < N ? static_cast<int>(left) : N;
+  if (left <= 0) return;
   SINTER_NO_UNROLL
   for (int64_t i = block_y(); i < rows; i += grid_y()) {
     compute_t<T> z[N];
-    first.load(i, j, count, z);
-    steps(i, j, count, z);
+    if constexpr (kWhole) {
+      typename EndSteps<T, kEnd>::Read read;
+      const Group<T> group = first.load(i, j);
+      steps.load(i, j, read);
+      SINTER_UNROLL
+      for (int q = 0; q < N; ++q) z[q] = group[q];
+      steps(i, j, read, z);
+    } else {
+      const int count = left < N ? static_cast<int>(left) : N;
+      first.load(i, j, count, z);
+      steps(i, j, count, z);
+    }
   }
 }
 
@@ -79,16 +89,26 @@ static void by_rows(const Call& call, int end) {
   const Tensor& first = call.in[0];
   const int64_t rows = first.size(0), cols = first.size(1);
   visit_float(first.dtype(), [&]<class T>(T) {
-    constexpr int N = kVec<T>;
-    const int block = block_for(blocks_for(cols, N), 256);
-    const Grid grid{blocks_for(cols, N * block), std::min(rows, kMaxGridYZ)};
-    const auto run = [&]<int kSteps>(std::integral_constant<int, kSteps>) {
-      launch<gate_rows<T, kSteps>>(grid, block, 0, OperandColumns<T>(first),
-          EndSteps<T, kSteps>(program, call.in.subspan(1), call.out, merged), rows, cols);
+    const auto run = [&]<int kEnd, bool kWhole>(const EndSteps<T, kEnd>& steps) {
+      // As many threads as a row has parts, in blocks of one size, for eight rows each or fewer.
+      const int64_t parts = blocks_for(cols, kWhole ? kGroup : kVec<T>),
+                    across = blocks_for(parts, 256);
+      const int64_t down = std::max(blocks_for(rows, 8), blocks_for(8 * multiprocessors(), across));
+      launch<gate_rows<T, kEnd, kWhole>>({across, std::min({rows, down, kMaxGridYZ})},
+          block_for(blocks_for(parts, across), 256), 0, OperandColumns<T>(first), steps, rows,
+          cols);
     };
-    if (end == kGateEnd) return run(std::integral_constant<int, kGateEnd>());
-    if (end == kGateGradEnd) return run(std::integral_constant<int, kGateGradEnd>());
-    run(std::integral_constant<int, kInterpreted>());
+    const auto run_end = [&]<int kEnd> {
+      const EndSteps<T, kEnd> steps(program, call.in.subspan(1), call.out, merged);
+      if constexpr (kEnd != kInterpreted) {
+        if (OperandColumns<T>(first).is_whole() && steps.all_whole())
+          return run.template operator()<kEnd, true>(steps);
+      }
+      run.template operator()<kEnd, false>(steps);
+    };
+    if (end == kGateEnd) return run_end.template operator()<kGateEnd>();
+    if (end == kGateGradEnd) return run_end.template operator()<kGateGradEnd>();
+    run_end.template operator()<kInterpreted>();
   });
 }
 

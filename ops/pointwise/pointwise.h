@@ -295,8 +295,8 @@ struct GeluTanh : Unary<Facts{.saves = Saves::inputs, .flops = 12, .backward_flo
     T power, inverse, value;
     explicit SINTER_FN Gate(T x) {
       const T twice_t = T(1.59576912160573071176) * (x + T(0.044715) * x * x * x);
-      power = math::exp(-math::abs(twice_t));
-      inverse = T(1) / (T(1) + power);
+      power = math::exp_below_0(-math::abs(twice_t));
+      inverse = math::inverse_of_1_to_2(T(1) + power);
       value = twice_t < T(0) ? power * inverse : inverse;
     }
   };

@@ -6,6 +6,19 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
+// The last of `count` lists of blocks, by where each begins, that begins at this block or before
+// it. By halves: an entry that is looked at takes a trip to the constant cache.
+SINTER_DEVICE_FN int list_of_block(const int32_t* first, int count, int64_t block) {
+  int i = 0;
+  SINTER_NO_UNROLL
+  while (count > 1) {
+    const int half = count / 2;
+    if (block >= first[i + half]) i += half;
+    count -= half;
+  }
+  return i;
+}
+
 // Entry: the operands of one tensor, of n elements.
 template <class Entry, int N> struct BlockTable {
   int count = 0;
@@ -24,11 +37,7 @@ template <class Entry, int N> struct BlockTable {
     int64_t begin, end;
   };
   SINTER_DEVICE_FN Piece piece() const {
-    int i = 0;
-    if constexpr (N > 1) {
-      SINTER_NO_UNROLL
-      while (i + 1 < count && block_x() >= first_block[i + 1]) ++i;
-    }
+    const int i = N > 1 ? list_of_block(first_block, count, block_x()) : 0;
     const int64_t n = of[i].n, begin = (block_x() - first_block[i]) * chunk;
     return {of[i], begin, begin + chunk < n ? begin + chunk : n};
   }

@@ -13,7 +13,9 @@ namespace sinter::SINTER_KERNEL_NS {
 // Of a table, which travels as a kernel argument. One gradient has a table of its own size: 4 KB of
 // arguments take longer to send than a small kernel to run.
 constexpr int kGradients = 128;
-constexpr int64_t kScaledByOne = 1 << 20;  // elements that one block may scale
+// Elements that one block may scale: 16 turns of its threads, a trip to memory each, take as long
+// as another launch.
+constexpr int64_t kScaledByOne = 1 << 15;
 constexpr int kClipThreads = 512;
 
 template <class T> struct Gradient {

@@ -60,6 +60,16 @@ TEST(Math, ErrorIsAtMostTwoUlpOverAllFloats) {
   }
 }
 
+TEST(Math, ExpBelow0HasTheBitsOfExp) {
+  constexpr uint64_t kStep = test::kSanitized ? 100003 : 1009;
+  for (uint64_t u = 0x80000000u; u <= 0xff800000u; u += kStep) {
+    const float x = math::from_bits(uint32_t(u));
+    ASSERT_EQ(math::to_bits(math::exp_below_0(x)), math::to_bits(math::exp(x))) << x;
+  }
+  EXPECT_EQ(math::exp_below_0(0.0f), 1.0f);
+  for (const float x : {-kInf, kNan, -kNan, -3.4e38f}) EXPECT_EQ(math::exp_below_0(x), 0.0f) << x;
+}
+
 TEST(Math, SpecialValues) {
   for (const Function& f : kFunctions) {
     for (const float x : {0.0f, -0.0f, 1.0f, -1.0f, kInf, -kInf, kNan, -kNan, 1e-45f, -1e-45f,

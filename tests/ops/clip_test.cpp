@@ -2,6 +2,7 @@
 // squared_norm and clip_in_place, and clip_norm, which is both in one, on the CPU and the emulator.
 #include <gtest/gtest.h>
 
+#include "core/device/launch_log.h"
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "tests/closeness.h"
@@ -111,14 +112,40 @@ void check_types(Device device) {
 TEST(Clip, OfSeveralTypesIsByTheNormOfAll) { check_types(kCpu); }
 TEST(ClipSimt, OfSeveralTypesIsByTheNormOfAll) { check_types(kSimt); }
 
-// More than one block scales: the factor comes from the launch before.
-TEST(ClipSimt, ManyElementsAreScaledByLaunchesOfTheirOwn) {
-  const Tensor large = Tensor::full({(1 << 20) + 3}, 1e20, DType::f32).to(kSimt);
-  clipped({large}, 1, true);
-  const double wanted = 1 / std::sqrt(double((1 << 20) + 3));
-  const std::vector<double> values = large.to_vector<double>();
-  EXPECT_NEAR(values.front() / wanted, 1, 1e-6);
-  EXPECT_NEAR(values.back() / wanted, 1, 1e-6);
+// Up to 2^15 elements the block that arrives last scales them; of more the factor comes from the
+// launch before, and as many blocks scale as took the norm.
+TEST(ClipSimt, ManyElementsAreScaledByALaunchOfTheirOwn) {
+  for (const int64_t n : {1 << 15, (1 << 15) + 3}) {
+    const Tensor large = Tensor::full({n}, 1e20, DType::f32).to(kSimt);
+    const LaunchLog log;
+    clipped({large}, 1, true);
+    EXPECT_EQ(log.launches().size(), n > 1 << 15 ? 2u : 1u);
+    EXPECT_GT(log.launches().back().grid.x, 1);
+    const double wanted = 1 / std::sqrt(double(n));
+    const std::vector<double> values = large.to_vector<double>();
+    EXPECT_NEAR(values.front() / wanted, 1, 1e-6);
+    EXPECT_NEAR(values.back() / wanted, 1, 1e-6);
+  }
+}
+
+// Each block finds its tensor among many, of which some are empty.
+TEST(ClipSimt, ATableOfManyTensors) {
+  for (const int64_t count : {1, 2, 3, 48, 127, 128, 129, 300}) {
+    Tensors many;
+    double squares = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t n = i % 7 == 3 ? 0 : 1 + i % 5 * 1030;
+      many.push_back(Tensor::full({n}, double(1 + i % 11), DType::f32).to(kSimt));
+      squares += double(n) * double((1 + i % 11) * (1 + i % 11));
+    }
+    clipped(many, 1, true);
+    for (int64_t i = 0; i < count; ++i) {
+      const size_t n = size_t(many[size_t(i)].numel());
+      EXPECT_TRUE(test::close(many[size_t(i)],
+          std::vector<double>(n, double(1 + i % 11) / std::sqrt(squares)), {.of_each = 1e-6}))
+          << "tensor " << i << " of " << count;
+    }
+  }
 }
 
 }  // namespace

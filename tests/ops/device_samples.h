@@ -53,6 +53,10 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   }
   for (const OpDef* op : {&kSumOp, &kMeanOp, &kMaxOp})
     add(op, {rows(6, 32)}, ReduceAttrs{.dims = {-1}}, "whole vectors");
+  // Of 258 groups of columns, in two blocks, and of more rows than a block has at once.
+  const Tensors gate{rows(19, 2064), sample_tensor({19, 2064}, 2), sample_tensor({19, 2064}, 3)};
+  add(&kPointwiseChainOp, {gate[0], gate[1]}, ends::glu(Act::gelu_tanh), "whole vectors", false);
+  add(&kPointwiseChainOp, gate, ends::glu_backward(Act::gelu_tanh, true), "whole vectors", false);
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
   add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
   const auto heads = [](int64_t n, int64_t length, int64_t depth, uint64_t seed) {
