@@ -101,8 +101,8 @@ SumKind sum_kind_of(const OpDef& op) {
   if (&op == &kLogSoftmaxBackwardOp) return SumKind::log_softmax_backward;
   static const std::set<const OpDef*> others{&kSoftmaxBackwardOp, &kMseOp, &kMseBackwardOp,
       &kLayerNormOp, &kLayerNormBackwardOp, &kLayerNormWeightGradOp, &kRmsNormOp,
-      &kRmsNormBackwardOp, &kRmsNormWeightGradOp, &kBatchNorm2dOp,
-      &kBatchNorm2dEvalOp, &kBatchNorm2dBackwardOp, &kBatchNorm2dWeightGradOp};
+      &kRmsNormBackwardOp, &kRmsNormWeightGradOp, &kBatchNorm2dOp, &kBatchNorm2dEvalOp,
+      &kBatchNorm2dBackwardOp, &kBatchNorm2dWeightGradOp};
   return others.contains(&op) ? SumKind::other : SumKind::sum;
 }
 

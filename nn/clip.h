@@ -1,5 +1,5 @@
-// Gradient clipping by the norm of all gradients together, on the device: nothing is read on the
-// host, so it may stand in a captured step.
+// What is done to all gradients before an update. Gradient clipping by the norm of all gradients
+// together, on the device: nothing is read on the host, so it may stand in a captured step.
 #pragma once
 
 #include <cmath>
@@ -20,5 +20,11 @@ struct GradNorm {
 // Scales all gradients by min(1, max_norm / norm), in place; parameters without one are skipped.
 // Returns the norm from before. Throws usage unless max_norm > 0.
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
+
+// Of gradients of sums that were divided by `rows`: they become those of the mean over the rows
+// that count, of which there are `all` (f32[1], on the device), `own` of them of this process; 0
+// where there is none. Optimizer::step() finds both numbers with the gradients.
+void average_counted(
+    const std::vector<Tensor>& params, int64_t rows, const Tensor& own, const Tensor& all);
 
 }  // namespace sinter::nn

@@ -20,10 +20,12 @@ Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);  // the gradient: half to each at a tie, all of it
                                                    // to both where one is NaN
-// x, but `value` where the mask is not zero: where() of them
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 Tensor where(
     const Tensor& condition, const Tensor& a, const Tensor& b);  // any type, non-zero takes a
+// x, but `value` where the mask is not zero: where() of them. In place, without a gradient: of an x
+// that has one, it is refused.
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+void masked_fill_(const Tensor& x, const Tensor& mask, double value);
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -85,7 +87,8 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 Tensor reshape(
     const Tensor& x, const Shape& shape);  // one size may be -1; a non-contiguous x is copied first
 Tensor transpose(const Tensor& x, int64_t dim0 = -2, int64_t dim1 = -1);
-Tensor permute(const Tensor& x, const Dims& dims);  // dim d of the result is dim dims[d] of x
+Tensor permute(const Tensor& x, const Dims& dims);   // dim d of the result is dim dims[d] of x
+Tensor tril(const Tensor& x, int64_t diagonal = 0);  // column c of row r is 0 if c > r + diagonal
 Tensor slice(const Tensor& x, int64_t dim, int64_t begin,
     int64_t end);  // [begin, end), negative counts from the end
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
@@ -148,10 +151,15 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
 Tensor log_softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
 // log-probabilities [B, C], labels i32 or i64 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
-// logp[c]
-Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0);
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels,
-    double label_smoothing = 0);  // nll(log_softmax(..))
+// logp[c]. A row whose label is `ignore_index` does not count: its loss and its gradient are 0, and
+// a mean is that of the others (Note [Rows that do not count] in ops/rows/losses.cpp).
+Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0,
+    std::optional<int64_t> ignore_index = {});
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0,
+    std::optional<int64_t> ignore_index = {});  // nll(log_softmax(..))
+// Tells `state`, before the updates of its step, how many rows of this process count, and how many
+// of all processes: [1]. Of none, the updates change nothing.
+void count_rows(const Tensor& state, const Tensor& own, const Tensor& all);
 Tensor mse(
     const Tensor& x, const Tensor& target);  // [B, ..] -> one mean squared difference per row, [B]
 
@@ -306,6 +314,10 @@ struct NllAttrs {
   double label_smoothing = 0;
   SINTER_FIELDS(NllAttrs, label_smoothing)
 };
+struct IgnoreAttrs {
+  int64_t ignore_index = 0;
+  SINTER_FIELDS(IgnoreAttrs, ignore_index)
+};
 struct NllBackwardAttrs {
   int64_t classes = 0;
   double label_smoothing = 0;
@@ -361,6 +373,14 @@ struct TransposeAttrs {
   int64_t dim0 = -2, dim1 = -1;
   SINTER_FIELDS(TransposeAttrs, dim0, dim1)
 };
+struct TrilAttrs {
+  int64_t diagonal = 0;
+  SINTER_FIELDS(TrilAttrs, diagonal)
+};
+struct FillAttrs {
+  double value = 0;
+  SINTER_FIELDS(FillAttrs, value)
+};
 struct SliceAttrs {
   int64_t dim = 0, begin = 0, end = 0;
   SINTER_FIELDS(SliceAttrs, dim, begin, end)
@@ -410,6 +430,8 @@ struct AllReduceAttrs {
   OP(kLogSoftmaxBackwardOp, log_softmax_backward, "dy[.., C] y[.., C] -> dx[.., C]") \
   OP(kNllOp, nll, "logp[B, C] labels:i32[B] -> loss:wide[B]") \
   OP(kNllBackwardOp, nll_backward, "dloss[B] labels:i32[B] -> dlogp:out=float[B, classes]") \
+  OP(kIgnoreLabelsOp, ignore_labels, "labels:i32[B] -> used:i32[B] counts:u8[B] counted:f32[1]") \
+  OP(kCountRowsOp, count_rows, "state!:u8[_] own:float[1] all:float[1]") \
   OP(kMseOp, mse, "x[B, ..] target[B, ..] -> loss:wide[B]") \
   OP(kMseBackwardOp, mse_backward, "dloss:float[B] x[B, ..] target[B, ..] -> dx[B, ..]") \
   OP(kLayerNormOp, layer_norm, \
@@ -449,6 +471,8 @@ struct AllReduceAttrs {
   OP(kCastOp, cast, "x:any[..] -> y:dtype=any[..]") \
   OP(kRenewCopyOp, renew_copy, "weight:float[..] copy!:float[..]") \
   OP(kCatOp, concat, "tensors:any.. -> y") \
+  OP(kTrilOp, tril, "x[.., S, T] -> y[.., S, T]") \
+  OP(kMaskedFillInPlaceOp, masked_fill_, "x![..] mask:u8") \
   OP(kAccumulateOp, accumulate, "into!:same|wide[..] value[..]") \
   OTHER(kReshapeOp, "x:any -> view") \
   OTHER(kTransposeOp, "x:any -> view") \

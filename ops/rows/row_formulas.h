@@ -112,12 +112,16 @@ template <class Number> struct LiveUpTo {
   Number last;
   template <class Place> SINTER_DEVICE_FN bool operator()(Place i) const { return i.c <= last(i); }
 };
-// The largest of the living, or 0 where that is -inf.
+// The largest of the living; of a causal row 0 where that is -inf.
 template <class V, class Row, class X, class Live>
 SINTER_DEVICE_FN auto largest(const Row& row, const X& x, const Live& live) {
-  constexpr V kNone = -std::numeric_limits<V>::infinity();
-  const auto m = row.max([&](auto i) { return live(i) ? x(i) : kNone; });
-  return row.number([&](auto i) { return !Live::kAll && m(i) == kNone ? V(0) : m(i); });
+  if constexpr (Live::kAll) {
+    return row.max(x);
+  } else {
+    constexpr V kNone = -std::numeric_limits<V>::infinity();
+    const auto m = row.max([&](auto i) { return live(i) ? x(i) : kNone; });
+    return row.number([&](auto i) { return m(i) == kNone ? V(0) : m(i); });
+  }
 }
 
 struct LogSoftmax {  // y = (x - max) - ln(sum of e^(x - max))

@@ -240,6 +240,15 @@ inline Lists of_embedding_weight_grad(const Tensors& in, int64_t rows) {
   return {dweight};
 }
 
+inline Lists of_tril(const Tensor& in, int64_t diagonal) {
+  List y = list_of(in);
+  const auto rows = size_t(in.size(-2)), cols = size_t(in.size(-1));
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (int64_t(i % cols) > int64_t(i / cols % rows) + diagonal) y[i] = 0;
+  }
+  return {y};
+}
+
 // The results, then the running statistics.
 inline Lists of_batch_norm(const Tensors& in, const BatchNormAttrs& a) {
   const List x = list_of(in[0]), weight = list_of(in[1]), bias = list_of(in[2]);
@@ -447,6 +456,8 @@ inline const auto& all() {
           [](auto& t, auto& a) {
             return of_embedding_weight_grad(t, a.template as<EmbeddingGradAttrs>().rows);
           }},
+      {&kTrilOp,
+          [](auto& t, auto& a) { return of_tril(t[0], a.template as<TrilAttrs>().diagonal); }},
       {&kBatchNorm2dOp,
           [](auto& t, auto& a) { return of_batch_norm(t, a.template as<BatchNormAttrs>()); }},
       {&kBatchNorm2dEvalOp,

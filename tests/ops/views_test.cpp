@@ -103,6 +103,28 @@ TEST(MaskedFill, TakesTheValueWhereTheMaskIsNotZero) {
   EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 0, 0, 4, 0}));
 }
 
+TEST(MaskedFill, InPlaceWritesToXAndIsRefusedWhereBackwardWouldReadIt) {
+  const Tensor mask = Tensor::from({1, 0, 1}, {3});
+  const Tensor x = counting({2, 3});
+  masked_fill_(x, mask, 7);
+  EXPECT_EQ(x.to_vector<float>(), (Floats{7, 1, 7, 7, 4, 7}));
+  Tensor leaf = counting({2, 3}).set_requires_grad(true);
+  const auto refused = [&](const Tensor& t) {
+    test::expect_error(Error::Kind::state,
+        {"masked_fill_: an operand that requires grad in an op that works in place", "NoGrad"},
+        [&] { masked_fill_(t, mask, 7); });
+  };
+  refused(leaf);
+  const Tensor saved = exp(leaf);
+  refused(saved);
+  {
+    const NoGrad no_grad;
+    masked_fill_(saved, mask, 7);
+  }
+  test::expect_error(Error::Kind::state,
+      {"exp needs its output", "masked_fill_ changed it in place"}, [&] { backward(sum(saved)); });
+}
+
 TEST(Views, ReshapeOfAStridedTensorCopiesFirst) {
   const Tensor t = transpose(counting({2, 3}));
   EXPECT_EQ(reshape(t, {6}).to_vector<float>(), (Floats{0, 3, 1, 4, 2, 5}));
