@@ -11,7 +11,6 @@
 #include "ops/attention/attention.h"
 
 #include <cmath>
-#include <limits>
 
 #include "ops/kernels.h"
 
@@ -49,62 +48,56 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
-// What both mean, in plain ops: products are pointwise ones with sums, over [B, G, H / G, S, T, D].
-class InPlainOps {
- public:
+// What both mean, in plain ops over [B, G, H / G, S, T, D]: products are pointwise, with sums.
+struct InPlainOps {
+  const AttentionSizes n;
+  Tensor reads;  // [S, T, 1]: 1 where the row reads the key, else 0
   InPlainOps(const Tensor& q, const Tensor& k, const Attrs& attrs)
-      : n_(q, k, attrs.as<AttentionAttrs>()) {}
-  Tensor of_rows(const Tensor& t) const { return with_dims(t, n_.heads_of_group(), n_.rows, 1); }
-  Tensor of_keys(const Tensor& t) const { return with_dims(t, 1, 1, n_.keys); }
-  // [B, G, H / G, S, T], where a causal row does not read a key far below all others.
+      : n(q, k, attrs.as<AttentionAttrs>()) {
+    std::vector<double> all;
+    for (int64_t r = 0; r < n.rows; ++r)
+      for (int64_t t = 0; t < n.keys; ++t) all.push_back(!n.causal || t <= r);
+    reads = cast(Tensor::from(all, {n.rows, n.keys, 1}), q.dtype()).to(q.device());
+  }
+  Tensor rows(const Tensor& t, int64_t depth) const {
+    return reshape(t, {n.batch, n.groups, n.heads_of_group(), n.rows, 1, depth});
+  }
+  Tensor keys(const Tensor& t) const {
+    return reshape(t, {n.batch, n.groups, 1, 1, n.keys, n.depth});
+  }
   Tensor scores(const Tensor& q, const Tensor& k) const {
-    const Tensor s = scale(sum(of_rows(q) * of_keys(k), -1), n_.scale);
-    if (!n_.causal) return s;
-    std::vector<float> reads;
-    for (int64_t r = 0; r < n_.rows; ++r)
-      for (int64_t t = 0; t < n_.keys; ++t) reads.push_back(t <= r);
-    return where(Tensor::from(reads, {n_.rows, n_.keys}, s.device()), s, constant_like(s, -1e30));
+    return scale(sum(rows(q, n.depth) * keys(k), -1, true), n.scale);
   }
-  Tensor number_of_row(const Tensor& t) const {
-    return reshape(t, {n_.batch, n_.groups, n_.heads_of_group(), n_.rows, 1});
-  }
-
- private:
-  Tensor with_dims(const Tensor& t, int64_t heads, int64_t rows, int64_t keys) const {
-    return reshape(t, {n_.batch, n_.groups, heads, rows, keys, n_.depth});
-  }
-  AttentionSizes n_;
+  // Of scores less a number of each row; no key that is not read overflows.
+  Tensor weights(const Tensor& s) const { return exp(s * reads) * reads; }
 };
+Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
 Tensors reference(Operands in, const Attrs& attrs) {
-  const Tensor &q = in[0], &k = in[1];
+  const Tensor& q = in[0];
+  const Shape rows(std::span(q.shape().begin(), 3));
   const DType type = wide(q.dtype());
-  const Shape rows = Shape(std::span(q.shape().begin(), 3));
-  if (k.size(2) == 0) {
-    return {q * 0.0,
-        broadcast_to(constant(-std::numeric_limits<double>::infinity(), type, q.device()), rows)};
+  const InPlainOps plain(q, in[1], attrs);
+  if (plain.n.keys == 0) {  // of which there is no maximum
+    const Tensor none = plain.rows(q, plain.n.depth) * plain.keys(in[1]) * plain.keys(in[2]);
+    return {reshape(sum(none, 4), q.shape()),
+        broadcast_to(constant(-INFINITY, type, q.device()), rows)};
   }
-  const InPlainOps plain(q, k, attrs);
-  const Tensor s = plain.scores(q, k), most = detach(max(s, -1, true)), e = exp(s - most),
-               l = sum(e, -1, true);
-  const Tensor weights = reshape(e / l, {s.size(0), s.size(1), s.size(2), s.size(3), s.size(4), 1});
-  const Tensor lse = reshape(log(l) + most, rows);
-  return {reshape(sum(weights * plain.of_keys(in[2]), -2), q.shape()),
-      lse.dtype() == type ? lse : cast(lse, type)};
+  const Tensor s = plain.scores(q, in[1]), most = detach(max(s * plain.reads, 4, true)),
+               e = plain.weights(s - most), l = sum(e, 4, true);
+  return {reshape(sum(e / l * plain.keys(in[2]), 4), q.shape()),
+      as(reshape(log(l) + most, rows), type)};
 }
 Tensors backward_reference(Operands in, const Attrs& attrs) {
-  const Tensor &q = in[1], &k = in[2], &v = in[3];
+  const Tensor &q = in[1], &k = in[2];
   const InPlainOps plain(q, k, attrs);
-  const Tensor lse = in[5].dtype() == q.dtype() ? in[5] : cast(in[5], q.dtype()),
-               p = exp(plain.scores(q, k) - plain.number_of_row(lse)), d_o = plain.of_rows(in[0]),
-               dp = sum(d_o * plain.of_keys(v), -1),
-               ds = scale(p * (dp - plain.number_of_row(sum(in[0] * in[4], -1))),
-                   attrs.as<AttentionAttrs>().scale);
-  const auto column = [](const Tensor& t) {
-    return reshape(t, {t.size(0), t.size(1), t.size(2), t.size(3), t.size(4), 1});
-  };
-  return {reshape(sum(column(ds) * plain.of_keys(k), 4), q.shape()),
-      reshape(sum(column(ds) * plain.of_rows(q), Dims{2, 3}), k.shape()),
-      reshape(sum(column(p) * d_o, Dims{2, 3}), v.shape())};
+  const int64_t depth = plain.n.depth;
+  const Tensor p = plain.weights(plain.scores(q, k) - plain.rows(as(in[5], q.dtype()), 1)),
+               d_o = plain.rows(in[0], depth), dp = sum(d_o * plain.keys(in[3]), -1, true),
+               delta = sum(d_o * plain.rows(in[4], depth), -1, true),
+               ds = scale(p * (dp - delta), plain.n.scale);
+  return {reshape(sum(ds * plain.keys(k), 4), q.shape()),
+      reshape(sum(ds * plain.rows(q, depth), Dims{2, 3}), k.shape()),
+      reshape(sum(p * d_o, Dims{2, 3}), k.shape())};
 }
 
 }  // namespace

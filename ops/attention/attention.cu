@@ -69,8 +69,7 @@ template <class V, int kSide, int kDepth> struct AttentionTile {
     }
   }
   // sums += w b
-  static SINTER_DEVICE_FN void weigh(
-      const OfScores& w, const OfDepth& b, V (&sums)[4][kColumns]) {
+  static SINTER_DEVICE_FN void weigh(const OfScores& w, const OfDepth& b, V (&sums)[4][kColumns]) {
     SINTER_NO_UNROLL
     for (int t = 0; t < kRows; t += kN) {
       Vec<V, kN> x[4];
@@ -108,8 +107,7 @@ template <class V, int kSide, int kDepth> struct AttentionTile {
       SINTER_UNROLL
       for (int c = 0; c < kColumns; ++c) {
         const int d = from + column(c / kN) + c % kN;
-        if (r < rows && d < depth)
-          to.put((head * rows + r) * depth + d, T(sums[i][c] * factor(i)));
+        if (r < rows && d < depth) to.put((head * rows + r) * depth + d, T(sums[i][c] * factor(i)));
       }
     }
   }
@@ -189,8 +187,7 @@ attention_ffma(AttentionForward<T> x) {
     Tile::weigh(s.weights, s.v, sums);
   }
   SINTER_UNROLL
-  for (int i = 0; i < 4; ++i)
-    total[i] = Tile::of_row(total[i], [](V a, V b) { return a + b; });
+  for (int i = 0; i < 4; ++i) total[i] = Tile::of_row(total[i], [](V a, V b) { return a + b; });
   Tile::send(sums, x.o, head, first, x.rows, part, x.depth,
       [&](int i) { return last == 0 ? V(0) : V(1) / total[i]; });
   SINTER_UNROLL
@@ -244,8 +241,8 @@ SINTER_DEVICE_FN void attention_slopes(const AttentionBackward<T>& x, Tiles& s, 
     block_sync();
     Tile::scores(kOfKeys ? s.k : s.q, kOfKeys ? s.q : s.k, p);
     Tile::scores(kOfKeys ? s.v : s.d_o, kOfKeys ? s.d_o : s.v, ds);
-    SINTER_NO_UNROLL
-    for (int i = 0; i < 4; ++i) {
+    SINTER_UNROLL
+    for (int i = 0; i < 4; ++i) {  // or delta would be indexed, and not be in registers
       const int64_t row = r + Tile::row(i);
       SINTER_NO_UNROLL
       for (int d = Tile::across(); row < x.rows && d < kDepth && from + d < x.depth;
@@ -261,8 +258,7 @@ SINTER_DEVICE_FN void attention_slopes(const AttentionBackward<T>& x, Tiles& s, 
     delta[i] = Tile::of_row(delta[i], [](V a, V b) { return a + b; });
     if (Tile::across() == 0) {
       s.delta.put(Tile::row(i), delta[i]);
-      s.lse.put(Tile::row(i),
-          row < x.rows ? x.lse[(b * x.heads + h) * x.rows + row] : V(INFINITY));
+      s.lse.put(Tile::row(i), row < x.rows ? x.lse[(b * x.heads + h) * x.rows + row] : V(INFINITY));
     }
   }
   block_sync();
@@ -272,7 +268,7 @@ SINTER_DEVICE_FN void attention_slopes(const AttentionBackward<T>& x, Tiles& s, 
     for (int j = 0; j < 4; ++j) {
       const int row = kOfKeys ? Tile::score(j) : Tile::row(i);
       const int64_t key = t + (kOfKeys ? Tile::row(i) : Tile::score(j));
-      const bool read = key < x.keys && (!x.causal || key <= r + row);
+      const bool read = r + row < x.rows && key < x.keys && (!x.causal || key <= r + row);
       const V weight = math::exp(p[i][j] - s.lse[row]);
       p[i][j] = read ? weight : V(0);
       ds[i][j] = read ? weight * (ds[i][j] - s.delta[row]) : V(0);
@@ -300,8 +296,7 @@ attention_backward_ffma(AttentionBackward<T> x) {
     for (int64_t n = 0; n < x.heads_of_group; ++n) {
       SINTER_NO_UNROLL
       for (int64_t r = x.causal ? t : 0; r < x.rows; r += Tile::kRows) {
-        attention_slopes<true, Tile>(
-            x, s, b, g * x.heads_of_group + n, r, t, part, p, ds);
+        attention_slopes<true, Tile>(x, s, b, g * x.heads_of_group + n, r, t, part, p, ds);
         Tile::weigh(s.weights, s.d_o, dv);
         Tile::weigh(s.slopes, s.q, dk);
       }
@@ -315,8 +310,7 @@ attention_backward_ffma(AttentionBackward<T> x) {
     V dq[4][Tile::kColumns] = {};
     SINTER_NO_UNROLL
     for (int64_t t = 0; t < last; t += Tile::kRows) {
-      attention_slopes<false, Tile>(
-          x, s, head / x.heads, head % x.heads, r, t, part, p, ds);
+      attention_slopes<false, Tile>(x, s, head / x.heads, head % x.heads, r, t, part, p, ds);
       Tile::weigh(s.slopes, s.k, dq);
     }
     Tile::send(dq, x.dq, head, r, x.rows, part * kDepth, x.depth, [&](int) { return x.scale; });
@@ -325,11 +319,17 @@ attention_backward_ffma(AttentionBackward<T> x) {
 
 // f<kSide, kDepth>() for the depth, of which there may be more parts than one.
 template <class T, bool kBackward, class F> void with_attention_depth(int64_t depth, const F& f) {
-  if constexpr (std::is_same_v<T, double>) return f.template operator()<8, 32>();
-  if (depth <= 32) return f.template operator()<8, 32>();
-  if constexpr (kBackward) return f.template operator()<8, 64>();
-  if (depth <= 64) return f.template operator()<16, 64>();
-  f.template operator()<8, 128>();
+  if constexpr (std::is_same_v<T, double>) {
+    f.template operator()<8, 32>();
+  } else if (depth <= 32) {
+    f.template operator()<8, 32>();
+  } else if constexpr (kBackward) {
+    f.template operator()<8, 64>();
+  } else if (depth <= 64) {
+    f.template operator()<16, 64>();
+  } else {
+    f.template operator()<8, 128>();
+  }
 }
 
 void attention(const Call& call) {
@@ -344,8 +344,7 @@ void attention(const Call& call) {
           HeadsIn<T>(call.in[2]), out<T>(call.out[0]), out<V>(call.out[1]), n.heads,
           n.heads_of_group(), n.rows, n.keys, tiles, static_cast<int>(n.depth), n.causal,
           V(n.scale)};
-      const size_t bytes =
-          3 * sizeof(typename Tile::OfDepth) + sizeof(typename Tile::OfScores);
+      const size_t bytes = 3 * sizeof(typename Tile::OfDepth) + sizeof(typename Tile::OfScores);
       launch<attention_ffma<T, kSide, kDepth>>(
           Grid{n.batch * n.heads * tiles, blocks_for(n.depth, kDepth)}, Tile::kThreads, bytes, x);
     });
@@ -364,9 +363,9 @@ void attention_backward(const Call& call) {
                     blocks = key_blocks + n.batch * n.heads * row_tiles;
       if (blocks == 0) return;
       const AttentionBackward<T> x{HeadsIn<T>(call.in[0]), HeadsIn<T>(call.in[1]),
-          HeadsIn<T>(call.in[2]), HeadsIn<T>(call.in[3]), HeadsIn<T>(call.in[4]),
-          in<V>(call.in[5]), out<T>(call.out[0]), out<T>(call.out[1]), out<T>(call.out[2]),
-          n.heads, n.groups, n.heads_of_group(), n.rows, n.keys, row_tiles, key_tiles, key_blocks,
+          HeadsIn<T>(call.in[2]), HeadsIn<T>(call.in[3]), HeadsIn<T>(call.in[4]), in<V>(call.in[5]),
+          out<T>(call.out[0]), out<T>(call.out[1]), out<T>(call.out[2]), n.heads, n.groups,
+          n.heads_of_group(), n.rows, n.keys, row_tiles, key_tiles, key_blocks,
           static_cast<int>(n.depth), n.causal, V(n.scale)};
       launch<attention_backward_ffma<T, kSide, kDepth>>(Grid{blocks, blocks_for(n.depth, kDepth)},
           Tile::kThreads, sizeof(AttentionGradientTiles<V, kSide, kDepth>), x);

@@ -1,5 +1,5 @@
-// What the kernels of attention share: its sizes, the strides of its operands, and how the CPU's are
-// called.
+// What the kernels of attention share: its sizes, the strides of its operands, and how the CPU's
+// are called.
 #pragma once
 
 #include "ops/ops.h"

@@ -35,15 +35,15 @@ AttentionAttrs attrs_of(const Size& n) { return {1 / std::sqrt(double(n.depth)),
 // o, lse, dq, dk, dv of q, k, v, do.
 Tensors both(const Tensors& in, const AttentionAttrs& attrs) {
   Tensors all = apply(kAttentionOp, {in[0], in[1], in[2]}, attrs);
-  for (const Tensor& t : apply(
-           kAttentionBackwardOp, {in[3], in[0], in[1], in[2], all[0], all[1]}, attrs))
+  for (const Tensor& t :
+      apply(kAttentionBackwardOp, {in[3], in[0], in[1], in[2], all[0], all[1]}, attrs))
     all.push_back(t);
   return all;
 }
 
-// A sum of up to 130 products of numbers up to 1, of which each is as far off as its weight: that is
-// 2^-24 of its score and of a sum of `depth` terms. In bf16 what comes back is rounded to 8 bits, and
-// o, which backward reads, has been.
+// A sum of up to 130 products of numbers up to 1, of which each is as far off as its weight: that
+// is 2^-24 of its score and of a sum of `depth` terms. In bf16 what comes back is rounded to 8
+// bits, and o, which backward reads, has been.
 double tolerance_of(const Size& n, DType dtype) {
   const auto terms = double(n.depth + n.rows * n.heads / n.groups + n.keys);
   if (dtype == DType::bf16) return 0x1p-8 * (2 + std::sqrt(terms) / 4);
@@ -63,7 +63,9 @@ void check(const Size& n, DType dtype, Device device) {
     const plain::List& list = r < 2 ? forward[r] : backward[r - 2];
     const std::vector<double> wanted(list.begin(), list.end());
     EXPECT_TRUE(test::close(found[r].to(kCpu).to_vector<double>(), wanted,
-        {.of_each = dtype == DType::bf16 ? 0x1p-8 : 0, .absolute = tolerance_of(n, dtype), .empty = true}))
+        {.of_each = dtype == DType::bf16 ? 0x1p-8 : 0,
+            .absolute = tolerance_of(n, dtype),
+            .empty = true}))
         << "result " << r;
   }
 }
@@ -109,9 +111,8 @@ TEST(Attention, ReadsHeadsWhereTheyLie) {
   Tensors views;
   for (int64_t i = 0; i < 3; ++i) {
     const Tensor part = slice(all, 2, i * 128, (i + 1) * 128);
-    views.push_back(transpose(
-        Tensor::view_of(part.storage(), part.dtype(), {2, 70, 4, 32}, {70 * 384, 384, 32, 1},
-            part.offset()),
+    views.push_back(transpose(Tensor::view_of(part.storage(), part.dtype(), {2, 70, 4, 32},
+                                  {70 * 384, 384, 32, 1}, part.offset()),
         1, 2));
   }
   views.push_back(transpose(cast(sample_tensor({2, 70, 4, 32}, 5), DType::f32), 1, 2));
@@ -139,7 +140,8 @@ TEST(Attention, TakesNoMemoryForItsWeights) {
 // The scores of a tile may all be -inf before one that has numbers.
 TEST(Attention, ARowBeginsWithKeysThatWeighNothing) {
   const int64_t keys = 70;
-  const Tensor q = Tensor::ones({1, 1, 1, 4}), v = cast(sample_tensor({1, 1, keys, 4}, 1), DType::f32);
+  const Tensor q = Tensor::ones({1, 1, 1, 4}),
+               v = cast(sample_tensor({1, 1, keys, 4}, 1), DType::f32);
   Tensor k = Tensor::zeros({1, 1, keys, 4});
   for (int64_t t = 0; t < 66; ++t) k.data<float>()[t * 4] = -INFINITY;
   const std::vector<float> o = attention(q, k, v).to_vector<float>();
@@ -170,11 +172,17 @@ TEST(Attention, ErrorsNameWhatDoesNotFit) {
   test::expect_error(Error::Kind::shape,
       {"attention: heads do not divide: q is f32[1, 6, 5, 8] cpu, k is f32[1, 4, 7, 8] cpu",
           "H of q is 6, G of k is 4"},
-      [&] { attention(t({1, 6, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 7, 8})); });
-  test::expect_error(Error::Kind::shape, {"attention: shapes differ: k is f32[1, 4, 7, 8] cpu, v is f32[1, 4, 6, 8] cpu"},
-      [&] { attention(t({1, 4, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 6, 8})); });
-  test::expect_error(Error::Kind::shape, {"attention: wrong rank: q is f32[4, 5, 8] cpu", "4 dims"},
-      [&] { attention(t({4, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 7, 8})); });
+      [&] {
+        attention(t({1, 6, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 7, 8}));
+      });
+  test::expect_error(Error::Kind::shape,
+      {"attention: shapes differ: k is f32[1, 4, 7, 8] cpu, v is f32[1, 4, 6, 8] cpu"}, [&] {
+        attention(t({1, 4, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 6, 8}));
+      });
+  test::expect_error(
+      Error::Kind::shape, {"attention: wrong rank: q is f32[4, 5, 8] cpu", "4 dims"}, [&] {
+        attention(t({4, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 7, 8}));
+      });
 }
 
 TEST(AttentionSimt, IsThatOfPlainLoops) {

@@ -59,16 +59,17 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   add(&kPointwiseChainOp, gate, ends::glu_backward(Act::gelu_tanh, true), "whole vectors", false);
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
   add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
-  const auto heads = [](int64_t n, int64_t length, int64_t depth, uint64_t seed) {
-    return sample_tensor({1, n, length, depth}, seed, -1, 1);
-  };
-  for (const bool causal : {false, true}) {
-    const AttentionAttrs attrs{0.2, causal};
-    Tensors in{heads(2, 37, 36, 1), heads(1, 70, 36, 2), heads(1, 70, 36, 3)};
-    add(&kAttentionOp, in, attrs, "several tiles", false);
-    in.insert(in.begin(), heads(2, 37, 36, 4));
-    for (const Tensor& t : apply(kAttentionOp, {in[1], in[2], in[3]}, attrs)) in.push_back(t);
-    add(&kAttentionBackwardOp, in, attrs, "several tiles", false);
+  for (const auto& [length, keys, depth] : {std::tuple{5, 34, 6}, {3, 4, 34}, {2, 3, 66}}) {
+    const AttentionAttrs attrs{0.2, true};
+    const auto heads = [&, d = depth](int64_t n, int64_t size, uint64_t seed) {
+      return sample_tensor({1, n, size, d}, seed, -1, 1);
+    };
+    Tensors in{heads(2, length, 1), heads(1, keys, 2), heads(1, keys, 3)};
+    add(&kAttentionOp, in, attrs, "several tiles, or a kernel for more columns", false);
+    const Tensors out = apply(kAttentionOp, in, attrs);
+    in.insert(in.begin(), heads(2, length, 4));
+    in.insert(in.end(), out.begin(), out.end());
+    add(&kAttentionBackwardOp, in, attrs, "several tiles, or parts of the columns", false);
   }
   std::vector<Act> acts{Act::none};
   acts.insert(acts.end(), std::begin(kActivations), std::end(kActivations));
@@ -157,9 +158,8 @@ inline Attrs with_dtype(Attrs attrs, DType dtype) {
 }
 
 // d sum(outputs * fixed weights) / d inputs. `plain`: of the op's reference.
-inline Tensors gradients(
-    const OpDef& op, const Tensors& in, const Attrs& attrs, bool first_only = false,
-    bool plain = false) {
+inline Tensors gradients(const OpDef& op, const Tensors& in, const Attrs& attrs,
+    bool first_only = false, bool plain = false) {
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].defined() && is_float(in[i].dtype()) && !op.writes_input(i, in.size()))
       const_cast<Tensor&>(in[i]).set_requires_grad(true);

@@ -8,6 +8,7 @@
 // there are more of them, with 7 products: some tiles of keys give dk and dv, then 64 rows dq. Sums
 // have the same order either way, so it does not depend on the number of threads.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <type_traits>
 
@@ -34,7 +35,8 @@ constexpr int kVectorBytes = 16, kTileVectors = 2;
 #endif
 // Of a product's tile in registers; of rows that are one task; of keys that are one tile.
 constexpr int kTileRows = 6, kBlock = 64, kKeys = 64;
-// Apart lie rows of [.., kBlock]: no multiple of many lines, or few sets of the cache would have all.
+// Apart lie rows of [.., kBlock]: no multiple of many lines, or few sets of the cache would have
+// all.
 constexpr int kPitch = kBlock + 16;
 constexpr int64_t kTilesOfTask = 4;  // backward: of keys
 template <class V> constexpr int kLanes = kVectorBytes / int(sizeof(V));
@@ -103,8 +105,8 @@ template <int R, int N, bool kAdd, class V>
 void product_tile(const Broadcast<V>& a, const V* b, int64_t ld, int64_t k, V* c) {
   Lanes<V> sum[R][N];
   UNROLLED for (int i = 0; i < R; ++i) {
-    UNROLLED for (int v = 0; v < N; ++v)
-      sum[i][v] = kAdd ? load(c + i * ld + v * kLanes<V>) : Lanes<V>{};
+    UNROLLED for (int v = 0; v < N; ++v) sum[i][v] =
+        kAdd ? load(c + i * ld + v * kLanes<V>) : Lanes<V>{};
   }
   const V* from = a.data;
   const int64_t row_of_a = a.row, step = a.column;
@@ -134,7 +136,8 @@ void product_rows(
   for (; cols > 0; cols -= kLanes<V>, b += kLanes<V>, c += kLanes<V>)
     product_tile<R, 1, kAdd>(a, b, ld, k, c);
 }
-// c[rows, cols] = a[rows, k] b[k, cols], or += it: rows of b and c are ld apart, cols whole vectors.
+// c[rows, cols] = a[rows, k] b[k, cols], or += it: rows of b and c are ld apart, cols whole
+// vectors.
 template <bool kAdd, class V>
 void product(Broadcast<V> a, const V* b, int64_t ld, int64_t rows, int64_t cols, int64_t k, V* c) {
   for (; rows > 0; rows -= kTileRows, a.data += kTileRows * a.row, c += kTileRows * ld)
@@ -145,8 +148,7 @@ void product(Broadcast<V> a, const V* b, int64_t ld, int64_t rows, int64_t cols,
 template <class T> struct Heads {
   T* data;
   Strides strides;
-  explicit Heads(const Tensor& t)
-      : data(t.data<std::remove_const_t<T>>()), strides(t.strides()) {}
+  explicit Heads(const Tensor& t) : data(t.data<std::remove_const_t<T>>()), strides(t.strides()) {}
   T* at(int64_t b, int64_t h, int64_t r) const {
     return data + b * strides[0] + h * strides[1] + r * strides[2];
   }
@@ -154,28 +156,23 @@ template <class T> struct Heads {
 
 int64_t round_up(int64_t n, int64_t by) { return (n + by - 1) / by * by; }
 
-// What a thread's kernels work in, a piece after the other.
-template <class V> class Pieces {
- public:
-  explicit Pieces(int64_t elements)
-      : next_(thread_buffer<V, BufferFor::kernel>(elements)), end_(next_ + elements) {}
-  V* take(int64_t n) {
-    V* const piece = next_;
-    next_ += round_up(n, 64);
-    SINTER_ASSERT(next_ <= end_, "attention: a buffer is too small");
-    return piece;
-  }
-
- private:
-  V *next_, *end_;
-};
+// What a thread works in: pieces of these sizes, each from a line of the cache on.
+template <class V, size_t N> std::array<V*, N> pieces_of(const int64_t (&sizes)[N]) {
+  std::array<V*, N> pieces;
+  int64_t all = 0;
+  for (const int64_t n : sizes) all += round_up(n, 64);
+  V* next = thread_buffer<V, BufferFor::kernel>(all);
+  for (size_t i = 0; i < N; next += round_up(sizes[i++], 64)) pieces[i] = next;
+  return pieces;
+}
 
 // Some of the rows of a head as [depth, row], `factor` times; 0 where there are none.
 template <class T, class V>
-void load_columns(
-    const Heads<const T>& x, const T* from, int64_t rows, int64_t cols, int64_t depth, V factor, V* to) {
+void load_columns(const Heads<const T>& x, const T* from, int64_t rows, int64_t cols, int64_t depth,
+    V factor, V* to) {
   const int64_t row = x.strides[2], column = x.strides[3];
-  for (int64_t d = 0; d < depth; ++d) std::fill(to + d * kPitch + rows, to + d * kPitch + cols, V(0));
+  for (int64_t d = 0; d < depth; ++d)
+    std::fill(to + d * kPitch + rows, to + d * kPitch + cols, V(0));
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t d = 0; d < depth; ++d) to[d * kPitch + r] = V(from[r * row + d * column]) * factor;
   }
@@ -239,8 +236,7 @@ int64_t block_cost(const AttentionSizes& n) { return kBlock * n.keys * n.depth /
 
 // The scores of some keys, [key, row], of kPart rows become weights, e^(score - maximum), and are
 // added to the rows' sums; what the rows have, [depth, row], is scaled where the maximum moves.
-template <class V>
-void weigh(V* scores, int64_t keys, V* most, V* sum, V* o, int64_t depth) {
+template <class V> void weigh(V* scores, int64_t keys, V* most, V* sum, V* o, int64_t depth) {
   constexpr int kVectors = kPart<V> / kLanes<V>;
   constexpr V kInf = std::numeric_limits<V>::infinity();
   Lanes<V> m[kVectors], s[kVectors];
@@ -288,16 +284,13 @@ template <class T> void forward(const Call& call) {
   V* const lse = call.out[1].data<V>();
   const int64_t blocks = (n.rows + kBlock - 1) / kBlock;
   for_blocks(n.batch, n.heads, blocks, block_cost(n), [&](int64_t b, int64_t h, int64_t block) {
-    Pieces<V> pieces(2 * n.depth * kPitch + kKeys * kPitch + 2 * kBlock + 2 * (kKeys * n.depth + 64));
-    V *const columns = pieces.take(n.depth * kPitch), *const sums = pieces.take(n.depth * kPitch),
-              *const weights = pieces.take(kKeys * kPitch), *const most = pieces.take(kBlock),
-              *const total = pieces.take(kBlock);
-    V *const key_buffer = pieces.take(kKeys * n.depth), *const value_buffer =
-        pieces.take(kKeys * n.depth);
+    const int64_t columns_size = n.depth * kPitch, keys_size = kKeys * n.depth;
+    const auto [columns, sums, weights, most, total, key_buffer, value_buffer] = pieces_of<V>(
+        {columns_size, columns_size, kKeys * kPitch, kBlock, kBlock, keys_size, keys_size});
     const int64_t first = block * kBlock, rows = std::min<int64_t>(kBlock, n.rows - first),
                   cols = round_up(rows, kPart<V>), g = h / n.heads_of_group();
     load_columns(q, q.at(b, h, first), rows, cols, n.depth, V(n.scale), columns);
-    std::fill_n(sums, n.depth * kPitch, V(0));
+    std::fill_n(sums, columns_size, V(0));
     std::fill_n(most, kBlock, -kInf);
     std::fill_n(total, kBlock, V(0));
     const int64_t keys = n.causal ? std::min(n.keys, first + rows) : n.keys;
@@ -315,8 +308,7 @@ template <class T> void forward(const Call& call) {
         }
         for (int64_t p = c; p < c + width; p += kPart<V>)
           weigh(weights + p, read, most + p, total + p, sums + p, n.depth);
-        product<true>(
-            value.transposed(), weights + c, kPitch, n.depth, width, read, sums + c);
+        product<true>(value.transposed(), weights + c, kPitch, n.depth, width, read, sums + c);
       });
     }
     for (int64_t r = 0; r < rows; ++r) {
@@ -358,8 +350,7 @@ template <class T> class Backward {
           keys<false>(b, g, task * of_task, std::min(n_.keys, (task + 1) * of_task));
         });
     for_blocks(n_.batch, n_.heads, blocks_, block_cost(n_), [&](int64_t b, int64_t h, int64_t i) {
-      Pieces<V> pieces(size_of_block());
-      Block block(*this, pieces);
+      Block block(*this, pieces(0));
       block.template begin<false>(b, h, i);
       for (int64_t t = 0; t < last_key(i); t += kKeys)
         block.template tile<true, false>(t, last_key(i), nullptr, nullptr);
@@ -371,28 +362,31 @@ template <class T> class Backward {
   int64_t last_key(int64_t block) const {
     return n_.causal ? std::min(n_.keys, (block + 1) * kBlock) : n_.keys;
   }
-  int64_t size_of_block() const {
-    return 3 * n_.depth * kPitch + 2 * kBlock * width_ + 2 * kKeys * kPitch + 2 * kBlock +
-           2 * (kKeys * n_.depth + 64);
+  // Those of a Block, then dk and dv of some keys.
+  std::array<V*, 13> pieces(int64_t keys) const {
+    const int64_t columns = n_.depth * kPitch, rows = kBlock * width_, weights = kKeys * kPitch,
+                  of_keys = kKeys * n_.depth, grads = keys * width_;
+    return pieces_of<V>({columns, columns, columns, rows, rows, weights, weights, kBlock, kBlock,
+        of_keys, of_keys, grads, grads});
   }
 
   // A block of rows: as both products want them, and its dq.
   class Block {
    public:
-    Block(const Backward& all, Pieces<V>& pieces)
+    Block(const Backward& all, const std::array<V*, 13>& pieces)
         : all_(all),
           n_(all.n_),
-          q_columns_(pieces.take(n_.depth * kPitch)),
-          do_columns_(pieces.take(n_.depth * kPitch)),
-          dq_(pieces.take(n_.depth * kPitch)),
-          q_rows_(pieces.take(kBlock * all.width_)),
-          do_rows_(pieces.take(kBlock * all.width_)),
-          p_(pieces.take(kKeys * kPitch)),
-          ds_(pieces.take(kKeys * kPitch)),
-          lse_(pieces.take(kBlock)),
-          delta_(pieces.take(kBlock)),
-          key_buffer_(pieces.take(kKeys * n_.depth)),
-          value_buffer_(pieces.take(kKeys * n_.depth)) {}
+          q_columns_(pieces[0]),
+          do_columns_(pieces[1]),
+          dq_(pieces[2]),
+          q_rows_(pieces[3]),
+          do_rows_(pieces[4]),
+          p_(pieces[5]),
+          ds_(pieces[6]),
+          lse_(pieces[7]),
+          delta_(pieces[8]),
+          key_buffer_(pieces[9]),
+          value_buffer_(pieces[10]) {}
 
     template <bool kKeysToo> void begin(int64_t b, int64_t h, int64_t block) {
       b_ = b;
@@ -458,19 +452,23 @@ template <class T> class Backward {
    private:
     const Backward& all_;
     const AttentionSizes& n_;
-    V *const q_columns_, *const do_columns_, *const dq_, *const q_rows_, *const do_rows_, *const p_,
-        *const ds_, *const lse_, *const delta_, *const key_buffer_, *const value_buffer_;
+    V *const q_columns_,
+        *const do_columns_,
+            *const dq_, *const q_rows_, *const do_rows_,
+                                            *const p_, *const ds_, *const lse_,
+                                                                       *const delta_,
+                                                                           *const key_buffer_,
+                                                                               *const value_buffer_;
     int64_t b_ = 0, h_ = 0, first_ = 0, rows_ = 0, cols_ = 0;
   };
 
   // dk and dv of keys begin .. end - 1 of a head of theirs, and dq of all its rows.
   template <bool kRowsToo> void keys(int64_t b, int64_t g, int64_t begin, int64_t end) const {
-    const int64_t size = round_up((end - begin) * width_, 64);
-    Pieces<V> pieces(size_of_block() + 2 * size);
-    V *const dk = pieces.take(size), *const dv = pieces.take(size);
-    std::fill_n(dk, size, V(0));
-    std::fill_n(dv, size, V(0));
-    Block block(*this, pieces);
+    const auto memory = pieces(end - begin);
+    V *const dk = memory[11], *const dv = memory[12];
+    std::fill_n(dk, (end - begin) * width_, V(0));
+    std::fill_n(dv, (end - begin) * width_, V(0));
+    Block block(*this, memory);
     const int64_t heads = n_.heads_of_group();
     for (int64_t h = g * heads; h < (g + 1) * heads; ++h) {
       for (int64_t i = 0; i < blocks_; ++i) {

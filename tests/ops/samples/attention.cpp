@@ -15,8 +15,8 @@ Tensors heads_of_one(int64_t batch, int64_t heads, int64_t rows, int64_t depth) 
   const Tensor all = sample_tensor({batch, rows, 3 * heads * depth}, 4);
   Tensors in;
   for (int64_t i = 0; i < 3; ++i) {
-    const Tensor columns = slice(reshape(all, {batch, rows, 3 * heads, depth}), 2, i * heads,
-        (i + 1) * heads);
+    const Tensor columns =
+        slice(reshape(all, {batch, rows, 3 * heads, depth}), 2, i * heads, (i + 1) * heads);
     in.push_back(transpose(columns, 1, 2));
   }
   return in;
@@ -41,10 +41,9 @@ std::vector<Sample> attention_samples() {
       good(heads_of_one(2, 2, 4, 3), causal, "heads of one tensor"),
       good(operands({0, 2, 3, 4}, 1, 5), plain, "empty batch"),
       good(operands({1, 2, 0, 4}, 2, 5), causal, "no rows"),
-      good(operands({1, 2, 3, 4}, 2, 0), plain, "no keys"),
-      bad(0, {2, 2, 5}, "three dims"), bad(1, {2, 2, 7, 4}, "depths differ"),
-      bad(2, {2, 2, 6, 3}, "as many values as keys"), bad(1, {3, 2, 7, 3}, "batches differ"),
-      bad(0, {2, 2, 5, 0}, "no depth"),
+      good(operands({1, 2, 3, 4}, 2, 0), plain, "no keys"), bad(0, {2, 2, 5}, "three dims"),
+      bad(1, {2, 2, 7, 4}, "depths differ"), bad(2, {2, 2, 6, 3}, "as many values as keys"),
+      bad(1, {3, 2, 7, 3}, "batches differ"), bad(0, {2, 2, 5, 0}, "no depth"),
       bad_sample(operands({2, 3, 5, 3}, 2, 7), plain, "heads do not divide"),
       bad_sample(operands({2, 3, 5, 3}, 0, 7), plain, "no groups")};
 }
