@@ -27,4 +27,10 @@ GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
 void average_counted(
     const std::vector<Tensor>& params, int64_t rows, const Tensor& own, const Tensor& all);
 
+// Of gradients of sums that were divided by `rows`: they become those of the mean over the rows
+// that count, of which there are `all` (f32[1], on the device), `own` of them of this process; 0
+// where there is none. Optimizer::step() finds both numbers with the gradients.
+void average_counted(
+    const std::vector<Tensor>& params, int64_t rows, const Tensor& own, const Tensor& all);
+
 }  // namespace sinter::nn

@@ -80,8 +80,11 @@ const OpDef kEmbeddingWeightGradOp = listed<kEmbeddingWeightGradOp>(
         .cpu = weight_grad_cpu});
 
 Tensor embedding(const Tensor& tokens, const Tensor& weight) {
-  const bool i64 = tokens.defined() && tokens.dtype() == DType::i64;
-  return apply1(kEmbeddingOp, {i64 ? cast(tokens, DType::i32) : tokens, weight});
+  if (!tokens.defined() || tokens.dtype() == DType::i32)
+    return apply1(kEmbeddingOp, {tokens, weight});
+  static constexpr Signature kTakes("tokens:i32|i64[..] weight[V, D]");  // PyTorch's, too
+  kTakes.check("embedding", Tensors{tokens, weight}, {});
+  return apply1(kEmbeddingOp, {cast(tokens, DType::i32), weight});
 }
 
 }  // namespace sinter

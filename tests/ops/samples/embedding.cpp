@@ -23,7 +23,7 @@ std::vector<Sample> embedding_samples() {
       bad_sample({tokens_of({4}, 5), sample_tensor({5}, 2)}, {}, "a table of one dim")};
 }
 
-std::vector<Sample> weight_grad_samples() {
+std::vector<Sample> embedding_grad_samples() {
   const auto make = [](const Shape& tokens, int64_t rows, int64_t d, const char* what) {
     Shape dy = tokens;
     dy.push_back(d);
@@ -38,7 +38,7 @@ std::vector<Sample> weight_grad_samples() {
 }
 
 const Samples embedding_samples_of(kEmbeddingOp, embedding_samples);
-const Samples embedding_weight_grad_samples_of(kEmbeddingWeightGradOp, weight_grad_samples);
+const Samples embedding_weight_grad_samples_of(kEmbeddingWeightGradOp, embedding_grad_samples);
 
 }  // namespace
 }  // namespace sinter

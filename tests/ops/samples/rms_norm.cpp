@@ -30,19 +30,19 @@ std::vector<Sample> rms_norm_samples() {
 }
 
 // dy, x, rstd[, weight].
-Tensors gradient_operands(const Shape& shape, bool weight) {
+Tensors rms_norm_operands(const Shape& shape, bool weight) {
   const int64_t cols = shape[-1], rows = cols ? shape.numel() / cols : 0;
   Tensors in{sample_tensor(shape, 1), sample_tensor(shape, 2), sample_tensor({rows}, 5, 0.5, 1.5)};
   if (weight) in.push_back(sample_tensor({cols}, 3));
   return in;
 }
-template <bool kWeight> std::vector<Sample> gradient_samples() {
+template <bool kWeight> std::vector<Sample> rms_norm_gradients() {
   std::vector<Sample> all;
   for (const Shape& shape : {Shape{5, 7}, Shape{17, 10}, Shape{1, 37}, Shape{2, 3, 4}, Shape{9},
            Shape{0, 4}, Shape{70, 33}, Shape{3, 200}}) {
-    all.push_back(fixed_sample(gradient_operands(shape, kWeight), {}, shape.str()));
+    all.push_back(fixed_sample(rms_norm_operands(shape, kWeight), {}, shape.str()));
   }
-  const Tensors good = gradient_operands({5, 7}, kWeight);
+  const Tensors good = rms_norm_operands({5, 7}, kWeight);
   for (size_t i = 0; i < good.size(); ++i) {
     Tensors in = good;
     in[i] = sample_tensor({6}, 9);
@@ -50,15 +50,15 @@ template <bool kWeight> std::vector<Sample> gradient_samples() {
   }
   return all;
 }
-std::vector<Sample> backward_samples() {
-  std::vector<Sample> all = gradient_samples<true>();
-  all.push_back(fixed_sample(gradient_operands({17, 10}, false), {}, "without a weight"));
+std::vector<Sample> rms_norm_backwards() {
+  std::vector<Sample> all = rms_norm_gradients<true>();
+  all.push_back(fixed_sample(rms_norm_operands({17, 10}, false), {}, "without a weight"));
   return all;
 }
 
 const Samples rms_norm_samples_of(kRmsNormOp, rms_norm_samples);
-const Samples rms_norm_backward_samples_of(kRmsNormBackwardOp, backward_samples);
-const Samples rms_norm_weight_grad_samples_of(kRmsNormWeightGradOp, gradient_samples<false>);
+const Samples rms_norm_backward_samples_of(kRmsNormBackwardOp, rms_norm_backwards);
+const Samples rms_norm_weight_grad_samples_of(kRmsNormWeightGradOp, rms_norm_gradients<false>);
 
 }  // namespace
 }  // namespace sinter
