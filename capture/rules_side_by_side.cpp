@@ -22,16 +22,19 @@ constexpr char kMergeLinear[] = "merge_linear";
 //       dx = dg Wg + du Wu = (dg | du) (Wg)       the sum is inside the product
 //                                      (Wu)
 //
+//   Biases come along if they are neighbours, too. The heads of q, k and v are views of halves, and
+//   move with them: [B, S, H, D] and what is transposed of it step over rows, or inside of one.
+//
 //   gated_linear joins g, u and h = act(g) * u, wherever its weights lie; what backward reads of g
 //   and u becomes halves, too. Code, since results move to other memory, which no pattern says: all
-//   readers of a half must take its strides, and no view or result of the step may be left behind.
+//   readers of a half must take its strides, and no result of the step may be left behind.
 //   So it is decided first, and values are added and move as the group is fused.
 //   Invariant: a value that moves keeps its shape, so nodes need not change.
 
 // `b` begins where `a` ends, along `dim`: what holds both.
 std::optional<Value> whole_of(const Rewriter& r, int a, int b, int dim) {
   Value whole = r.graph.values[a], next = r.graph.values[b];
-  if (whole.shape.rank() != 2 || next.shape.rank() != 2) return {};
+  if (whole.shape.rank() != next.shape.rank() || whole.shape.rank() > 2) return {};
   const int64_t width = std::exchange(next.shape[dim], whole.shape[dim]);
   next.offset -= whole.shape[dim] * whole.strides[dim];
   next.name = whole.name;
@@ -58,26 +61,46 @@ int add_whole(Rewriter& r, int a, int b, int dim) {
   return r.graph.add_local(shape, r.graph.values[a].dtype, r.graph.device_of(a));
 }
 
-// With their own halves, if they are wholes.
+// Does a view of rows of `width` step over whole rows or inside of one, so that rows may lie
+// further apart?
+bool keeps_to_rows(const Value& view, int64_t width) {
+  int64_t last = view.offset % width;  // column of a row
+  for (int d = 0; d < view.shape.rank(); ++d)
+    last += std::max<int64_t>(view.shape[d] - 1, 0) * (view.strides[d] % width);
+  return last < width;
+}
+
+// With the views of them, their own halves among these.
 void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
   const Value w = r.graph.values[whole];
   const int64_t second = w.strides[dim] * r.graph.values[a].shape[dim];
   for (const auto& [half, begin] : {std::pair(a, int64_t{0}), {b, second}}) {
-    std::vector<int> parts = r.values_beside(half);
-    parts.push_back(half);
-    for (const int v : parts) r.move(v, w.buffer, w.strides, begin + r.graph.values[v].offset);
+    const int64_t width = r.graph.values[half].strides[0];
+    // A step over rows is one over rows of the whole.
+    const auto wider = [&](int64_t step) {
+      return width == 0 ? step : step / width * w.strides[0] + step % width;
+    };
+    for (const int v : r.values_beside(half)) {
+      Strides strides = r.graph.values[v].strides;
+      for (int d = 0; d < strides.rank(); ++d) strides[d] = wider(strides[d]);
+      r.move(v, w.buffer, strides, begin + wider(r.graph.values[v].offset));
+    }
+    r.move(half, w.buffer, w.strides, begin);
   }
 }
 
-// What forbids that `value` becomes a half along `dim`. The halves of a whole go with it.
+// What forbids that `value` becomes a half along `dim`. Its views, as the halves of a whole, go
+// with it.
 Obstacle fixed_in_place(const Rewriter& r, int value, int dim) {
   const auto read_by = [&](const std::string& who, const char* remedy) {
     return Obstacle{
         str("halves of a row cannot be read by ", who), str("let ", remedy, " %", value)};
   };
-  const int made = r.producer(value);
-  const bool is_whole = made >= 0 && r.node(made).rule == kMergeLinear;
-  if (!is_whole && !r.values_beside(value).empty()) return read_by("a view of it", "no op view");
+  const int64_t width = r.graph.values[value].strides[0];
+  for (const int v : r.values_beside(value)) {
+    if (dim == 1 && width > 0 && !keeps_to_rows(r.graph.values[v], width))
+      return read_by("a view of it across rows", "no op view rows together of");
+  }
   if (r.is_output(value)) return read_by("the caller: a result of the step", "the step not return");
   for (const int n : r.readers(value)) {
     const Node& node = r.node(n);
@@ -112,10 +135,13 @@ bool rule::merge_products(Rewriter& r, int i) {
     if (n == i || second.op != first.op || second.in[shared] != first.in[shared] ||
         !(second.attrs == first.attrs))
       continue;
-    const bool bias = has_bias(first) || has_bias(second);
     const int a = first.in[other], b = second.in[other];
-    const std::optional<Value> operand = bias ? std::nullopt : whole_of(r, a, b, operand_dim);
-    const Obstacle obstacle = bias ? biases()
+    const bool biased = has_bias(first) && has_bias(second);
+    const std::optional<Value> bias =
+        biased ? whole_of(r, first.in[2], second.in[2], 0) : std::nullopt;
+    const bool differ = biased ? !bias : has_bias(first) || has_bias(second);
+    const std::optional<Value> operand = differ ? std::nullopt : whole_of(r, a, b, operand_dim);
+    const Obstacle obstacle = differ ? biases()
                               : operand
                                   ? fixed_in_place(r, first.out[0], second.out[0], result_dim)
                                   : Obstacle{"their weights are not neighbours in one storage",
@@ -131,6 +157,7 @@ bool rule::merge_products(Rewriter& r, int i) {
           .out = {whole},
           .role = first.role};
       fused.in[other] = number_of(r, *operand, a);
+      if (bias) fused.in.push_back(number_of(r, *bias, first.in[2]));
       if (!r.fuse(kMergeLinear, {i, n}, std::move(fused))) return false;
       place_halves(r, whole, first.out[0], second.out[0], result_dim);
       return true;

@@ -91,8 +91,8 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
   if (products * desc.m * desc.n <= 0) return;
   if (has_onednn() && desc.in != DType::f64 && desc.k > 0 && products > 1) {
     if (detail::gemm_small_fits(desc))
-      return detail::gemm_small(desc, batch, static_cast<const float*>(a),
-          static_cast<const float*>(b), static_cast<float*>(c));
+      return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
+          nullptr, static_cast<float*>(c), batch);
     if (detail::gemm_onednn(desc, batch, a, b, c)) return;
   }
   const auto at = [](const void* p, DType type, int64_t element) {

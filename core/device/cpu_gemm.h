@@ -72,8 +72,8 @@ const char* onednn_name();  // "oneDNN 2.6.3", or nullptr where the build lacks 
 // than it gains.
 bool gemm_small_fits(const Gemm& desc);
 // REQUIRES: f32, at most one operand transposed; any shape.
-void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c);
-void gemm_small(const Gemm& desc, const GemmBatch& batch, const float* a, const float* b, float* c);
+void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
+    const GemmBatch& batch = {});
 
 }  // namespace detail
 

@@ -192,61 +192,47 @@ bool gemm_small_fits(const Gemm& desc) {
                  : products <= 2'500'000 || m <= 12;
 }
 
-namespace {
-
-// C in tiles. The inner loop passes over the smaller operand, while the tile of the larger one
-// stays in the cache. Where both stay there, each thread makes rows of its own, as the update of a
-// weight and the next product take them.
-struct TilesOf {
-  const Gemm& desc;
-  int64_t rows = desc.trans_b ? kDotRows : kTileRows, cols = desc.trans_b ? kDotCols : kTileCols;
-  int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;
-  bool down = desc.m <= desc.n && (desc.m + desc.n) * desc.k > kCachedOperands;
-
-  int64_t count() const { return row_tiles * col_tiles; }
+void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const float* bias,
+    float* of_c, const GemmBatch& batch) {
+  const int64_t rows = desc.trans_b ? kDotRows : kTileRows,
+                cols = desc.trans_b ? kDotCols : kTileCols;
+  const int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;
   // In units of about 15 ps on Ice Lake: loads and stores by bytes, products by a quarter.
-  int64_t cost() const {
-    const int64_t high = std::min(rows, desc.m), wide = std::min(cols, desc.n);
-    return 2 * (high * desc.k + wide * desc.k + 2 * high * wide) + high * wide * desc.k / 4;
-  }
-  void make(int64_t begin, int64_t end, const float* a, const float* b, const float* bias,
-      float* c) const {
-    const int64_t inner_tiles = down ? row_tiles : col_tiles;
-    int64_t outer = begin / inner_tiles, inner = begin % inner_tiles;
-    for (int64_t tile = begin; tile < end; ++tile) {
-      const int64_t i = (down ? inner : outer) * rows, j = (down ? outer : inner) * cols;
-      const Tile t{a + (desc.trans_a ? i : i * desc.lda), b + (desc.trans_b ? j * desc.ldb : j),
-          bias ? bias + j : nullptr, c + i * desc.ldc + j, desc.k, desc.trans_a ? 1 : desc.lda,
-          desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc};
-      if (desc.trans_b) {
-        with_rows<kDotRows>(desc.m - i, [&](auto r) { dots_tile<r()>(t, desc.n - j); });
-      } else {
-        with_rows<kTileRows>(desc.m - i, [&](auto r) { rows_tiles<r()>(t, desc.n - j); });
+  const int64_t high = std::min(rows, desc.m), wide = std::min(cols, desc.n);
+  const int64_t cost =
+      2 * (high * desc.k + wide * desc.k + 2 * high * wide) + high * wide * desc.k / 4;
+  // The inner loop passes over the smaller operand, while the tile of the larger one stays in the
+  // cache. Where both stay there, each thread makes rows of its own, as the update of a weight and
+  // the next product take them.
+  const bool fits = (desc.m + desc.n) * desc.k <= kCachedOperands;
+  const bool down = desc.m <= desc.n && !fits;
+  const int64_t inner_tiles = down ? row_tiles : col_tiles, tiles = row_tiles * col_tiles;
+  parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
+    int64_t product = begin / tiles, tile = begin % tiles;
+    int64_t outer = tile / inner_tiles, inner = tile % inner_tiles;
+    while (begin < end) {
+      const float *const a = of_a + batch.a_of(product), *const b = of_b + batch.b_of(product);
+      float* const c = of_c + product * desc.m * desc.n;
+      const int64_t last = std::min(end - begin, tiles - tile);
+      for (int64_t left = last; left > 0; --left) {
+        const int64_t i = (down ? inner : outer) * rows, j = (down ? outer : inner) * cols;
+        const Tile t{a + (desc.trans_a ? i : i * desc.lda), b + (desc.trans_b ? j * desc.ldb : j),
+            bias ? bias + j : nullptr, c + i * desc.ldc + j, desc.k, desc.trans_a ? 1 : desc.lda,
+            desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc};
+        if (desc.trans_b) {
+          with_rows<kDotRows>(desc.m - i, [&](auto r) { dots_tile<r()>(t, desc.n - j); });
+        } else {
+          with_rows<kTileRows>(desc.m - i, [&](auto r) { rows_tiles<r()>(t, desc.n - j); });
+        }
+        if (++inner == inner_tiles) {
+          inner = 0;
+          ++outer;
+        }
       }
-      if (++inner == inner_tiles) {
-        inner = 0;
-        ++outer;
-      }
+      begin += last;
+      ++product;
+      tile = outer = inner = 0;
     }
-  }
-};
-
-}  // namespace
-
-void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c) {
-  const TilesOf tiles{desc};
-  parallel_for(tiles.count(), grain_of(tiles.cost()),
-      [&](int64_t begin, int64_t end) { tiles.make(begin, end, a, b, bias, c); });
-}
-
-void gemm_small(
-    const Gemm& desc, const GemmBatch& batch, const float* a, const float* b, float* c) {
-  const TilesOf tiles{desc};
-  const int64_t each = tiles.count();
-  parallel_for(batch.products() * each, grain_of(tiles.cost()), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin / each, first = p * each; first < end; ++p, first += each)
-      tiles.make(std::max(begin, first) - first, std::min(end - first, each), a + batch.a_of(p),
-          b + batch.b_of(p), nullptr, c + p * desc.m * desc.n);
   });
 }
 

@@ -217,6 +217,30 @@ TEST(ProductEnd, WhatDoesNotFitStaysApart) {
   expect_equal(later);
 }
 
+// The kernels with an end make one product.
+TEST(ProductEnd, SeveralProductsHaveNoEnd) {
+  const Tensor a = sample({2, 3, 4, 5}, 1, kCpu), b = sample({2, 3, 5, 6}, 2, kCpu);
+  const Fused end =
+      fuse([](const Tensors& t) { return Tensors{relu(matmul(t[0], t[1]))}; }, {a, b});
+  EXPECT_EQ(ops_of(end.r.graph), "matmul relu");
+  expect_equal(end);
+  const Fused sums = fuse(
+      [](const Tensors& t) {
+        return Tensors{matmul(t[0], t[1], true), sum_rows(t[0])};
+      },
+      {a, sample({2, 3, 4, 6}, 3, kCpu)});
+  EXPECT_EQ(ops_of(sums.r.graph), "matmul sum_rows");
+  expect_equal(sums);
+  for (const auto& [fused, rule] :
+      {std::pair(&end, "product_chain"), {&sums, "weight_bias_grad"}}) {
+    const auto miss = std::ranges::find_if(
+        fused->r.misses, [&](const Miss& m) { return std::string_view(m.rule) == rule; });
+    ASSERT_NE(miss, fused->r.misses.end()) << rule;
+    test::expect_facts(miss->obstacle.why,
+        {"the product is of several matrices: ", "f32[2, 3, 4, 5] cpu", "must have 2 dims"});
+  }
+}
+
 TEST(ProductEnd, SixValuesAtOnceAndNoMore) {
   const Tensor x = sample({4, 5}, 1, kCpu), w = sample({6, 5}, 2, kCpu);
   // Value i + 1 is made of value i; all are read again in the end, the last first.
