@@ -371,7 +371,7 @@ Profile read_profile_or_trace(const std::string& text, const std::string& file) 
   }
   SINTER_CHECK(!root.is_object() || !root.contains("x_schema"), data,
       str("profile: a trace of our own: ", escaped(file), "; what it traced is read off a profile"),
-      "--profile=json,trace writes a profile beside a trace");
+      "a profile is the .json file that such a run writes beside it, where it is asked to");
   if (reader.is_trace()) return reader.profile(root);
   SINTER_CHECK(root.is_object() && root.contains("schema"), data,
       str("profile: neither a profile nor a trace: ", escaped(file),

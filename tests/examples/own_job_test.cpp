@@ -107,7 +107,8 @@ TEST(OwnJob, StepsThatAreRecordedAreNotInTheProfile) {
       {"profile none: 1 step left out, in which a shape of batch was recorded or captured"});
   // Its own trace is none of PyTorch's.
   expect_facts(program.run(3, {"diff", "r/profile.trace.json.gz", "r/profile.json"}).err,
-      {"profile: a trace of our own: ", "hint: --profile=json,trace writes a profile"});
+      {"profile: a trace of our own: ",
+          "hint: a profile is the .json file that such a run writes"});
 }
 
 // ^C after the first step, within an epoch, at its end and at the last step; then to the bit.
