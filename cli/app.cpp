@@ -267,7 +267,7 @@ std::string App::meaning_of(const std::string& word) {
 }
 
 int App::main(int argc, char** argv) {
-  guard_streams();
+  guard_process();
   set_flush_denormal(true);
   try {
     return run(argc, argv);

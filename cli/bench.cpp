@@ -79,10 +79,7 @@ int run_bench(const Sizes& sizes, Job& job, const Flags& given, Output& out) {
   Json rows = Json::array();
   for (const int64_t batch_size : sizes.batches) {
     job.flags.optimizer.batch = batch_size;
-    const Loading loading{.device = device, .given = given, .use = Use::step, .out = silent};
-    job.load(loading);
-    job.make_batches(loading);
-    const Tensors batch = job.first_batch();
+    const Tensors batch = load_first_batch(job, given, device, silent);
     for (const int64_t other : sizes.others) {
       sizes.set(other);
       const std::string size = fmt::format("batch {}, {} {}", batch_size, sizes.name, other);
@@ -101,7 +98,9 @@ int run_bench(const Sizes& sizes, Job& job, const Flags& given, Output& out) {
   out.result("bench", title);
   out.result_text("\n" + table.text(table_width()));
   out.json("sinter.bench/2", {{"title", title}, {"rows", rows}});
-  return interrupted() ? exit_code(Error::Kind::interrupted) : 0;
+  if (!interrupted()) return 0;
+  return out.stopped(str("after ", rows.size(), " of ",
+      count_of(std::ssize(sizes.batches) * std::ssize(sizes.others), "size")));
 }
 
 }  // namespace

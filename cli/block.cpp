@@ -212,17 +212,21 @@ int run_block(
   };
   const capture::Captured& captured = run.comparison.captured();
   std::optional<measure::Outcome> outcome;
+  int64_t pairs_done = 0;
   if (both) {
     outcome = run.run(parity.text());
+    pairs_done = std::ssize(outcome->eager_us);
     add_row("eager", outcome->eager_us, captured.recorded);
     add_row("fused", outcome->fused_us, captured.fused.graph);
     json["parity"] = {{"relative", parity.relative("")}, {"tensors", parity.rows}};
     add_json(json, run.comparison, *outcome);
   } else {
-    add_row(flags.mode, time_one(flags, run), captured.fused.graph);
+    const std::vector<double> us = time_one(flags, run);
+    pairs_done = std::ssize(us);
+    add_row(flags.mode, us, captured.fused.graph);
   }
   out.json(str("sinter.", block.name(), "/1"), json);
-  if (interrupted()) return exit_code(Error::Kind::interrupted);  // the tables so far are out
+  if (interrupted()) return run.stopped(pairs_done);
   run.check(parity);
   if (outcome) run.check(*outcome);
   return 0;

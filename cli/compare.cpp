@@ -290,7 +290,7 @@ int run_compare(
                      {"not_compared", not_compared}, {"tensors", parity.rows}}}};
   add_json(object, comparison, outcome);
   out.json("sinter.compare/1", object);
-  if (interrupted()) return exit_code(Error::Kind::interrupted);  // the tables so far are out
+  if (interrupted()) return compare_run.stopped(std::ssize(outcome.eager_us));
   compare_run.check(parity);
   // That both sides have a NaN says nothing of the rest: as train, it is no success.
   SINTER_CHECK(parity.nan().empty(), numeric,

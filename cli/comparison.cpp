@@ -130,6 +130,10 @@ void CompareRun::write_files(const Outcome& outcome) const {
   out.note("files", join(files.files()));
 }
 
+int CompareRun::stopped(int64_t pairs) const {
+  return out.stopped(str("after ", pairs, " of ", count_of(flags.rounds, "pair"), " of rounds"));
+}
+
 double CompareRun::allowed() const {
   return flags.max_rel.value_or(comparison.dtype == "f32"    ? 1e-5
                                 : comparison.dtype == "tf32" ? 2e-3

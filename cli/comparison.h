@@ -55,6 +55,9 @@ struct CompareRun {
   // Runs it with the roofs of this machine until a signal comes; prints the title, the tables and
   // measure::report(); writes profiles and graphs.
   Outcome run(const std::string& parity) const;
+  // After a signal: says of how many pairs of rounds the tables are that are out. Returns the exit
+  // status.
+  int stopped(int64_t pairs) const;
   // What results may differ relative to the largest of their tensor: --max-rel, or what is usual
   // for the type.
   double allowed() const;

@@ -75,6 +75,11 @@ int run_explain(
   for (const std::string_view ending : {"'s", "s'", "s"}) {
     if (wanted.ends_with(ending)) forms.push_back(wanted.substr(0, wanted.size() - ending.size()));
   }
+  const auto tell = [&out](const auto& words, const std::string& text) {
+    out.result_text(str(join(words), "\n", prose(text)));
+    out.json("sinter.explain/1", {{"words", words}, {"text", text}});
+    return 0;
+  };
   const GlossaryEntry* found = nullptr;
   bool is_exact = false;
   for (const GlossaryEntry& entry : entries) {
@@ -95,10 +100,7 @@ int run_explain(
   }
   // A row of a table may bear the op's role: "matmul(wgrad)".
   if (const auto named = find_name(wanted.substr(0, wanted.find('('))); named && !found) {
-    const std::string text = text_of(*named);
-    out.result_text(str(named->text(), "\n", prose(text)));
-    out.json("sinter.explain/1", {{"words", Json::array({named->text()})}, {"text", text}});
-    return 0;
+    return tell(std::vector{named->text()}, text_of(*named));
   }
   // "Layout" stands in kernels' names, "layout" in the words.
   if (const auto name = is_exact ? std::nullopt : profiler::read_kernel_name(asked)) {
@@ -110,25 +112,18 @@ int run_explain(
         {{"words", {asked}}, {"maker", name->maker}, {"parts", parts}, {"source", name->source}});
     return 0;
   }
-  if (const std::string meaning = found ? "" : app.meaning_of(wanted); !meaning.empty()) {
-    out.result_text(str(wanted, "\n", prose(meaning)));
-    out.json("sinter.explain/1", {{"words", Json::array({wanted})}, {"text", meaning}});
-    return 0;
-  }
-  if (!found) {
-    for (const OpDef* op : all_ops()) known.emplace_back(op->text());
-    for (const Label& label : labels()) known.emplace_back(label.text());
-    constexpr size_t kShown = 80;
-    if (wanted.size() > kShown) wanted = wanted.substr(0, kShown) + "..";
-    const std::string nearest = nearest_word(wanted, known);
-    throw Error(Error::Kind::usage,
-        str("usage: explain: unknown word: ", escaped(wanted),
-            nearest.empty() ? "" : "; nearest is " + nearest),
-        program_name() + " explain lists all words");
-  }
-  out.result_text(str(join(found->words), "\n", prose(found->text)));
-  out.json("sinter.explain/1", {{"words", found->words}, {"text", found->text}});
-  return 0;
+  if (found) return tell(found->words, found->text);
+  if (const std::string meaning = app.meaning_of(wanted); !meaning.empty())
+    return tell(std::vector{wanted}, meaning);
+  for (const OpDef* op : all_ops()) known.emplace_back(op->text());
+  for (const Label& label : labels()) known.emplace_back(label.text());
+  constexpr size_t kShown = 80;
+  if (wanted.size() > kShown) wanted = wanted.substr(0, kShown) + "..";
+  const std::string nearest = nearest_word(wanted, known);
+  throw Error(Error::Kind::usage,
+      str("usage: explain: unknown word: ", escaped(wanted),
+          nearest.empty() ? "" : "; nearest is " + nearest),
+      program_name() + " explain lists all words");
 }
 
 }  // namespace

@@ -234,12 +234,12 @@ std::string Flags::config(std::string_view section) const {
 
 void apply_config(const std::string& text, const std::string& file, Flags& flags,
     const std::string& section, const std::vector<std::string>& sections, Source source) {
-  const std::string in_file = " in " + file;
   std::set<std::string> seen;
   std::string under;
   int number = 0;
   for (const std::string_view text_of_line : parts_of(text, "\n")) {
-    const ConfigLine line = parse_line(text_of_line, str(file, ", line ", ++number));
+    const std::string place = str(file, ", line ", ++number), in_file = " in " + place;
+    const ConfigLine line = parse_line(text_of_line, place);
     if (!line.section.empty()) {
       under = line.section;
       check_word("unknown section", under, sections, in_file);
@@ -247,6 +247,9 @@ void apply_config(const std::string& text, const std::string& file, Flags& flags
     if (line.key.empty() || (!under.empty() && under != section)) continue;
     Flag* flag = flags.find(line.key);
     const std::string shown = escaped(line.key) + (under.empty() ? "" : " under [" + under + "]");
+    SINTER_CHECK(line.key != "config", usage,
+        str("usage: a config names no other: ", shown, in_file, " is ", in_message(line.value)),
+        "its lines can stand here; what the command line gives wins over both");
     // A checkpoint may come from anywhere: it has no say in what is never saved, such as files to
     // write.
     const std::string instead = in_place_of(line.key);

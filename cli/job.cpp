@@ -113,7 +113,6 @@ void check_flags(const Flags& given, Job& job, Use use) {
   if (use == Use::run && given.first_wins("epochs", "steps")) job.flags.optimizer.steps.reset();
   job.check(given, use);
   resolve_optimizer(given, job.flags.optimizer);
-  if (use == Use::run) check_run(given, job.flags);
 }
 
 void apply_saved_config(const std::string& config, const std::string& file, Flags& flags) {
@@ -123,8 +122,13 @@ void apply_saved_config(const std::string& config, const std::string& file, Flag
         str("it has ", config.size(), " bytes, at most ", kMaxConfig));
     apply_config(config, "sinter.config", flags, "train", {"train"}, Source::checkpoint);
   } catch (const Error& error) {
+    // Of an unknown key not what is known in its place.
+    std::string said = error.message();
+    if (said.starts_with("usage: unknown key")) said.resize(std::min(said.find("; "), said.size()));
     throw Error(Error::Kind::checkpoint,
-        str("checkpoint: damaged: ", file, "; its sinter.config is not one: ", error.message()));
+        str("checkpoint: not one of ", program_name(), ": ", file,
+            "; its sinter.config is another program's, or damaged: ", said),
+        "the program that wrote it reads it");
   }
 }
 
@@ -154,12 +158,16 @@ std::string find_checkpoint(
       str("checkpoint: no model in the folder: ", shown, "; looked for ", join(names)), hint);
 }
 
-Tensors load_batch(Job& job, const Flags& given, Output& out) {
-  const Device device = choose_device(job.flags.common->device).first;
+Tensors load_first_batch(Job& job, const Flags& given, Device device, Output& out) {
   const Loading loading{.device = device, .given = given, .use = Use::step, .out = out};
   job.load(loading);
   job.make_batches(loading);
-  const Tensors batch = job.first_batch();
+  return job.first_batch();
+}
+
+Tensors load_batch(Job& job, const Flags& given, Output& out) {
+  const Device device = choose_device(job.flags.common->device).first;
+  const Tensors batch = load_first_batch(job, given, device, out);
   const int64_t rows = job.flags.optimizer.rows_of_step(), found = batch[0].size(0);
   if (found < rows) {
     out.note(
@@ -178,11 +186,8 @@ namespace {
 
 int64_t rows_in(const Tensors& set) { return set.empty() ? 0 : set[0].size(0); }
 
-// Of a number for each row.
 double sum_of(const char* what, const Tensor& numbers, int64_t rows) {
-  SINTER_CHECK(numbers.defined() && numbers.numel() == rows, shape,
-      str("evaluate: a ", what, " for each row is wanted of ", rows, " rows: it is ",
-          numbers.describe()));
+  check_each_row(what, numbers, rows);
   double sum = 0;
   for (const double x : numbers.to_vector<double>()) sum += x;
   return sum;
@@ -198,11 +203,18 @@ void TensorJob::load(const Loading& loading) {
       t = contiguous(t.to(kCpu));
       crc = crc32(t.raw(), size_t(t.numel()) * size_of(t.dtype()), crc);
     }
-    const bool pair = set->empty() || (set->size() == 2 && (*set)[0].size(0) == (*set)[1].size(0));
-    SINTER_CHECK(pair, data, "data: a set is not {x, target} with as many rows of each");
   }
-  for (const auto& [set, use] : {std::pair{&sets_.train, "train"}, {&sets_.test, "test"}})
-    SINTER_CHECK(rows_in(*set) > 0, data, str("data: no rows to ", use, " on: the set has none"));
+  for (const auto& [set, use] :
+      {std::pair{&sets_.train, "train"}, {&sets_.val, "val"}, {&sets_.test, "test"}}) {
+    std::vector<std::string> found;
+    for (const Tensor& t : *set) found.push_back(t.describe());
+    const bool pair = set->size() == 2 && rows_in(*set) == (*set)[1].size(0);
+    SINTER_CHECK(pair || set->empty(), data,
+        str("data: set ", use, " is {", join(found), "}; wanted {x, target} with as many rows"),
+        "make_sets() of the job gives them");
+    SINTER_CHECK(rows_in(*set) > 0 || set == &sets_.val, data,
+        str("data: no rows to ", use, " on: the set has none"));
+  }
   facts_ = {name(), crc, rows_in(sets_.train), rows_in(sets_.val), rows_in(sets_.test)};
   loading.out.note("data", "{}: {} {}, of which {} val, {} test", facts_.name,
       grouped(facts_.train + facts_.val + facts_.test), rows().first, grouped(facts_.val),

@@ -179,7 +179,8 @@ void add_step_flags(Flags& to, Job& job);
 void add_recipe_flags(Flags& to, Job& job);
 // Of a run: those, and of mode and run folder.
 void add_run_flags(Flags& to, Job& job);
-// Checks what goes together, and gives flags their values that depend on others.
+// Checks what goes together, and gives flags their values that depend on others; check_run() has
+// what is a run's.
 void check_flags(const Flags& given, Job& job, Use use);
 
 // The config that a checkpoint holds, into the flags of a run. Throws checkpoint.
@@ -190,6 +191,8 @@ Flags saved_flags(const std::string& config, const std::string& file, Job& job);
 std::string find_checkpoint(
     const std::string& run_or_file, std::initializer_list<const char*> names);
 
+// What one step needs of the data, into memory: the job's batch.
+Tensors load_first_batch(Job& job, const Flags& given, Device device, Output& out);
 // The job's batch on the device of its flags; threads are chosen, random numbers begin, and it is
 // said what is there.
 Tensors load_batch(Job& job, const Flags& given, Output& out);

@@ -94,6 +94,10 @@ void Output::json(std::string_view schema, const Json& object) {
 void Output::note(std::string_view label, std::string_view text) {
   if (!quiet()) say(line(label, text, paint_err_, terminal_ ? terminal_width() : 0));
 }
+int Output::stopped(std::string_view when) {
+  note("stop", str("interrupted ", when));
+  return exit_code(Error::Kind::interrupted);
+}
 void Output::detail(std::string_view text) {
   if (options_.verbose && !quiet()) say(str(text, text.ends_with('\n') ? "" : "\n"));
 }

@@ -63,7 +63,16 @@ void catch_signals() {
   }
 }
 
-void guard_streams() {
+void guard_process() {
+  struct sigaction before = {};
+  sigaction(SIGINT, nullptr, &before);
+  if (before.sa_handler == SIG_DFL && launched_rank() == 0) {
+    set_handler(SIGINT, [](int) {
+      constexpr std::string_view kSaid = "stop    interrupted\n";
+      (void)!write(STDERR_FILENO, kSaid.data(), kSaid.size());
+      _exit(130);
+    });
+  }
   set_handler(SIGPIPE, SIG_IGN);
   set_handler(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f fails as one to a full disk does
   while (true) {                  // open() takes the lowest number that is free

@@ -2,9 +2,9 @@
 // and its place among processes that a launcher (mpirun) started.
 //
 // SIGINT, SIGTERM and SIGHUP ask a loop to end: it finishes its step, saves and says so (exit
-// status 130). The second signal ends the process at once. SIGPIPE is ignored: a closed stdout is
-// seen where it is written to. Of several processes all but rank 0 are silent; of an error that
-// several have the first says it, with its rank.
+// status 130). The second signal ends the process at once, as Ctrl-C does outside of a loop.
+// SIGPIPE is ignored: a closed stdout is seen where it is written to. Of several processes all but
+// rank 0 are silent; of an error that several have the first says it, with its rank.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace sinter::cli {
 
-// First of all: ignores SIGPIPE, and gives stdin, stdout and stderr that are not there /dev/null,
-// or files opened later would be them.
-void guard_streams();
-// For commands that have something to finish; the others keep the system's behaviour.
+// First of all: ignores SIGPIPE, lets Ctrl-C say that it has ended the program, and gives stdin,
+// stdout and stderr that are not there /dev/null, or files opened later would be them.
+void guard_process();
+// For commands that have something to finish; the others keep that, and the system's behaviour.
 void catch_signals();
 // Has a signal come? One atomic load.
 bool interrupted() noexcept;

@@ -107,22 +107,33 @@ void StepProfile::start() {
                         bytes_of(run_.trainer->optimizer().state_tensors()) + run_.batch_bytes});
 }
 
+bool StepProfile::is_usual() {
+  const capture::Step* step = run_.trainer->captured_step();
+  const int64_t recorded = step ? step->stats().recordings + step->stats().captures : 0;
+  return std::exchange(recorded_, recorded) == recorded;
+}
+
 void StepProfile::step(const measure::Timer& timer) {
   if (!session_) return;
-  if (!session_->done()) return session_->step();
+  const bool usual = is_usual();
+  if (!session_->done()) return session_->step(usual);
   const auto wanted = size_t(run_.flags.mode.window.active);
   // The first is left out: on a device it waits for the window's work.
-  if (++after_window_ == 1 || clean_us_.size() >= wanted) return;
+  if (++after_window_ == 1 || clean_us_.size() >= wanted || !usual) return;
   if (run_.device != kCpu) synchronize(run_.device);
   clean_us_.push_back(timer.us());
 }
 
 void StepProfile::end() {
   const ProfileSteps& window = run_.flags.mode.window;
-  if (!session_ || report_ || run_.at().step - run_.first_step <= window.wait + window.warmup)
-    return;
+  const int64_t behind = run_.at().step - run_.first_step - window.wait - window.warmup;
+  if (!session_ || report_ || behind <= 0) return;
+  const std::string left_out = str(count_of(session_->left_out(), "step"),
+      " left out, in which a shape of batch was recorded or captured");
+  if (behind == session_->left_out()) return run_.out.note("profile", "none: " + left_out);
   report_ = session_->finish();
   report_->clean_us = clean_us_;
+  if (session_->left_out() > 0) report_->notes.push_back(left_out);
 }
 
 void StepProfile::report() {
@@ -161,14 +172,18 @@ void StepProfile::report_ranks() {
 }
 
 void StepProfile::check() const {
-  if (!report_ || !run_.ranks.first()) return;
+  if (!session_ || !run_.ranks.first()) return;
+  const ViewFlags& view = run_.flags.mode.view;
+  SINTER_CHECK(report_ || (view.expect.empty() && view.fail_on.empty()), untrusted,
+      "train: --expect and --fail-on not decided; no step was recorded");
+  if (!report_) return;
   Measured measured{.only = &*report_};
   const profiler::Estimate clean = profiler::median_interval(report_->clean_us);
   if (clean.has_interval && run_.device.type != Device::Type::simt) {
     measured.distortion = report_->distortion();
     measured.noise = 100 * clean.noise();
   }
-  cli::check_view("train", run_.flags.mode.view, measured);
+  cli::check_view("train", view, measured);
 }
 
 void report_capture(Run& run) {
@@ -225,7 +240,7 @@ int report(Run& run, StepProfile& profile) {
   if (!test.complete) return report_interrupted(run, profile);
   const std::optional<double> target = run.flags.run.target;
   const bool fused = run.flags.mode.mode == "fused",
-             reached = !target || !run.metric.better(*target, run.metric.scale * test.metric);
+             reached = !target || run.metric.reaches(run.metric.scale * test.metric, *target);
   run.out.result("test", test.text + (target ? fmt::format("   target {}{}: {}", *target,
                                                    run.metric.unit, reached ? "reached" : "missed")
                                              : ""));
@@ -240,6 +255,8 @@ int report(Run& run, StepProfile& profile) {
   profile.report();
   report_capture(run);
   profile.check();
+  SINTER_CHECK(!std::isnan(test.metric), numeric,
+      str("train: ", run.metric.name, " is nan on the test set; such a score is never the best"));
   SINTER_CHECK(reached, check,
       fmt::format("train: target missed: test {} {}, --{} {}", run.metric.name,
           run.metric.text(test.metric, 1), run.metric.target, *target));

@@ -243,9 +243,11 @@ void Run::check_finite(const StepState& state) const {
   const std::string kept = saved_step >= 0 ? fmt::format("checkpoint of step {} kept", saved_step)
                                            : "nothing was saved yet";
   throw Error(Error::Kind::numeric,
-      fmt::format("train: loss is {}: {}; last good {:.4g}, lr {:.3g}; {}",
+      fmt::format("train: loss is {}: {}; {}, lr {:.3g}; {}",
           std::isnan(state.last_loss) ? "nan" : "inf", position(state.first_bad_step + 1),
-          state.last_good_loss, trainer->lr_of(state.first_bad_step), kept),
+          state.first_bad_step == 0 ? "no step before it"
+                                    : fmt::format("last good {:.4g}", state.last_good_loss),
+          trainer->lr_of(state.first_bad_step), kept),
       fmt::format("--lr {} or --clip 1; {}{}--check-nan {}names the op", smaller_lr(),
           saved_step >= 0 ? str("--resume ", as_word(folder->name()), " ") : "",
           flags.mode.mode == "fused" ? "--mode eager " : "",
@@ -258,7 +260,7 @@ std::string Run::steps_text(std::optional<int64_t> planned) const {
     return planned ? str(grouped(at().step), of, " steps") : count_of(at().step, "step");
   double seconds = 0;  // of whole epochs; what a stop cut off is in no row
   for (const EpochRow& row : log->rows()) seconds += row.seconds;
-  return fmt::format("{}, {} now; in all {}{} steps, {} in {}",
+  return fmt::format("{}, {} now; in all {}{} steps, {} in {} but for what stops cut off",
       count_of(at().step - first_step, "step"), count_of(at().epoch - first_epoch, "epoch"),
       grouped(at().step), of, count_of(at().epoch, "epoch"), cli::seconds(seconds));
 }

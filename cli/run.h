@@ -68,7 +68,7 @@ struct Run {
   // run, and a run that ends with them has failed.
   bool diverges(double loss) const { return guessing && loss > 10 * guessing->loss; }
   // "3,440 steps"; of a resumed run "860 steps, 2 epochs now; in all 3,440 steps, 8 epochs in 2.1
-  // s"; "of" those planned where they are given.
+  // s but for what stops cut off"; "of" those planned where they are given.
   std::string steps_text(std::optional<int64_t> planned = {}) const;
   // A rate to try where the loss has run away.
   std::string smaller_lr() const;
@@ -136,11 +136,14 @@ class StepProfile {
 
  private:
   void report_ranks();
+  // Of mode fused not: the first two steps of a shape of batch, which are recorded and captured.
+  bool is_usual();
   Run& run_;
   std::unique_ptr<profiler::Session> session_;
   std::optional<profiler::Report> report_;
   std::vector<double> clean_us_;  // steps after the window, as many as it has
   int64_t after_window_ = 0;
+  int64_t recorded_ = 0;  // recordings and captures so far
 };
 
 // The training loop (train.cpp): a batch, a step, now and then a look at the loss; at the end of an

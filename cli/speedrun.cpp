@@ -46,7 +46,7 @@ struct Speedrun {
   // Does it hold for the whole interval of the mean? Nothing where no target is set.
   std::optional<bool> holds() const {
     if (!target && !target_seconds) return {};
-    return (!target || !metric.better(*target, metric.rises ? mean.low : mean.high)) &&
+    return (!target || metric.reaches(metric.rises ? mean.low : mean.high, *target)) &&
            (!target_seconds || seconds.high <= *target_seconds);
   }
   std::string target_text() const {
@@ -104,7 +104,9 @@ int run_speedrun(
   Speedrun speedrun{
       .metric = metric, .target = job.flags.run.target, .target_seconds = flags.target_seconds};
   run_seeds(flags.seeds, job, given, speedrun, out);
-  if (interrupted()) return exit_code(Error::Kind::interrupted);
+  if (interrupted())
+    return out.stopped(str(
+        "after ", speedrun.runs.size(), " of ", count_of(flags.seeds, "seed"), ": no interval"));
   // "roofs/3 cpu, NAME, 2 threads, .."
   const std::string key = profiler::roofs_key(device), machine = key.substr(key.find(' ') + 1);
   profiler::Estimate& mean = speedrun.mean;
@@ -172,12 +174,18 @@ void add_speedrun(App& app, Command& command, const JobMaker& make) {
   train.run.save_every = 0;
   not_saved(flags.number("save-every", train.run.save_every, 0, 0, "nothing is")).hidden = true;
   add_recipe_flags(flags, *job);
-  command.preset = [&train] { return "[speedrun]\n" + job->preset(train.run.preset); };
+  command.preset = [&train] {
+    const std::vector<std::string> presets = job->presets();
+    SINTER_CHECK(!presets.empty(), usage,
+        str("usage: speedrun trains a preset: ", program_name(), " has none"),
+        "presets() and preset() of its job name some");
+    SINTER_CHECK(!train.run.preset.empty(), usage,
+        "usage: --preset is not given: speedrun trains one", "--preset " + join(presets, ", or "));
+    return "[speedrun]\n" + job->preset(train.run.preset);
+  };
   command.check = [&flags, &train] {
     if (!speedrun.target_seconds) speedrun.target_seconds = job->preset_seconds(train.run.preset);
-    if (flags.first_wins("epochs", "steps")) train.optimizer.steps.reset();
-    job->check(flags, Use::run);
-    resolve_optimizer(flags, train.optimizer);
+    check_flags(flags, *job, Use::run);
   };
   command.run = [&](Output& out) { return run_speedrun(speedrun, *job, flags, app, out); };
 }

@@ -31,8 +31,8 @@ class Loop {
   Run& run_;
   nn::TrainingState& at_;
   StepProfile& profile_;
-  double before_ = run_.time.seconds(), before_epoch_ = before_;  // seconds of training
-  bool told_flat_ = false, told_diverges_ = false;                // each once, in all epochs
+  double before_ = run_.time.seconds(), before_epoch_ = before_;       // seconds of training
+  bool told_flat_ = false, told_diverges_ = false, told_nan_ = false;  // each once, in all epochs
 };
 
 void Loop::run() {
@@ -131,6 +131,8 @@ void Loop::end_epoch() {
     row.val_metric = e.metric;
     row.val_loss = e.loss;
     val = "  val " + e.metric_text;
+    if (std::isnan(e.metric) && !std::exchange(told_nan_, true))
+      run_.warn(str("val ", run_.metric.name, " is nan: such an epoch is never the best"));
     ++at_.patience;
     if (run_.metric.better(e.metric, at_.best) && !run_.diverges(e.loss) &&
         !run_.diverges(row.loss)) {
@@ -197,7 +199,7 @@ int overfit_batch(Run& run) {
   run.out.result("overfit", "loss {:.4f} on one batch of {} after {} steps", state.last_loss,
       batch[0].size(0), steps);
   run.out.json("sinter.overfit-batch/1", {{"loss", state.last_loss}, {"steps", steps}});
-  if (interrupted()) return exit_code(Error::Kind::interrupted);
+  if (interrupted()) return run.out.stopped("after " + count_of(steps, "step"));
   SINTER_CHECK(state.last_loss < kWanted, check,
       fmt::format("train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {}",
           state.last_loss, steps, kWanted),
@@ -298,6 +300,7 @@ void add_train(App& app, Command& command, const JobMaker& make) {
     } else {
       resumed = open_resumed(command.flags, *job, make);
     }
+    check_run(command.flags, flags);
     if (!flags.mode.dump_graph.empty())
       check_writable(flags.mode.dump_graph, "--dump-graph", flags.run.force);
   };

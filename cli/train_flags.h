@@ -70,7 +70,11 @@ struct Metric {
   double low = -1e300, high = 1e300;
 
   std::string text(double value, int more_decimals = 0) const;
+  // Of NaN neither holds.
   bool better(double a, double b) const { return rises ? a > b : a < b; }
+  bool reaches(double value, double wanted) const {
+    return rises ? value >= wanted : value <= wanted;
+  }
 };
 
 // Topic "optimizer": how long a run is, the step, and --eval-batch-size.

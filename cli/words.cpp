@@ -6,8 +6,9 @@
 namespace sinter::cli {
 namespace {
 
-constexpr Instead kInstead[] = {  // That went.
+constexpr Instead kInstead[] = {  // That went, or that other commands have.
     {"card", "", "times are measured: --device cuda; --device simt counts launches and bytes"},
+    {"out", "", "-o NAME or FILE names what this command writes; --out is the run folder of train"},
     {"guess", "", "--expect 'launches==9' says what you think, and is status 7 where it is not so"},
     // Of scripts for PyTorch.
     {"no-cuda", "", "--device cpu"}, {"no-accel", "", "--device cpu"},

@@ -18,9 +18,10 @@ set(all "// The README's table of folders says what is where.\n#pragma once\n")
 file(GLOB nn RELATIVE ${source} ${source}/nn/*.h)
 foreach(header autograd/autograd.h capture/explain.h capture/step.h core/device/denormal.h
         core/error.h core/parallel.h core/tensor.h data/batches.h distributed/data_parallel.h
-        distributed/mpi.h distributed/thread_group.h measure/comparison.h measure/inspect.h ${nn}
-        ops/fused/reference.h ops/ops.h ops/pointwise/pointwise_op.h profiler/session.h
-        train/trainer.h)
+        distributed/mpi.h distributed/thread_group.h measure/blame.h measure/calibrate.h
+        measure/comparison.h measure/exports.h measure/inspect.h measure/parity.h ${nn}
+        ops/fused/reference.h ops/ops.h ops/pointwise/pointwise_op.h profiler/join.h
+        profiler/session.h profiler/trace.h train/trainer.h)
   string(APPEND all "#include <sinter/${header}>\n")
 endforeach()
 file(WRITE ${to}/sinter.h "${all}")

@@ -282,7 +282,8 @@ namespace {
 
 // Are times of it told?
 bool is_decided(const Comparison& comparison, const Outcome& o) {
-  return comparison.timed() && !o.ratio.is_noisy() && o.distrusted.empty();
+  return comparison.timed() && !o.ratio.is_noisy() && o.distrusted.empty() &&
+         o.eager.busy().empty() && o.fused.busy().empty();
 }
 
 }  // namespace

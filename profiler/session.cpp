@@ -162,7 +162,7 @@ Trace Session::read(const detail::ThreadBuffer& buffer, bool steps_here) {
 }
 
 void Session::enter(Phase next) {
-  const bool turn_ends = seen_ % steps_of_turn() == 0;
+  const bool turn_ends = place() % steps_of_turn() == 0;
   if (next != phase_ || turn_ends) {
     stop_recording();
     if (phase_ == Phase::active) close_turn(seen_);
@@ -203,7 +203,7 @@ void Session::resume() {
   begin_step();
 }
 
-void Session::step() {
+void Session::step(bool counts) {
   SINTER_CHECK(epoch_ != 0, state, "profiler: step() after finish(): the session is over");
   if (!is_current()) return;  // a forked child
   const int64_t now = detail::now();
@@ -211,9 +211,17 @@ void Session::step() {
   SINTER_CHECK(!step_buffer_ || step_buffer_ == mine, state,
       "profiler: step() was called by two threads; steps belong to one");
   step_buffer_ = mine;
+  if (phase_ == Phase::active && !counts) {
+    stop_recording();
+    if (timer_) timer_->wait();
+    ++seen_;
+    ++left_out_;
+    ++window_;
+    return begin_step();
+  }
   if (phase_ == Phase::active) {
     report_.steps.push_back({.number = seen_,
-        .round = seen_ / steps_of_turn(),
+        .round = place() / steps_of_turn(),
         .t0 = step_t0_,
         .t1 = now,
         .allocs = memory().requests - step_memory_.requests,
@@ -221,7 +229,7 @@ void Session::step() {
         .live_bytes = step_memory_.live_bytes});
   }
   ++seen_;
-  enter(phase_of(seen_));
+  enter(phase_of(place()));
 }
 
 // Of what nvcc made of the kernels that the emulator ran.

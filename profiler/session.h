@@ -53,12 +53,16 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Ends a step and begins the next. Its own work belongs to no step. Allocates only between turns.
-  void step();
+  // counts: is it a sample where it is an active one? One that is not, as of another kind than the
+  // others, is left out, and the schedule takes one more in its place.
+  void step(bool counts = true);
   // Ends the session, early if need be: complete active steps count. Error (state): no step was
   // recorded, or called twice.
   Report finish();
   // True once the schedule has nothing more to record (never with repeat 0).
   bool done() const { return phase_ == Phase::done; }
+  // Active steps that did not count.
+  int64_t left_out() const { return left_out_; }
 
  private:
   friend class Pause;
@@ -66,6 +70,7 @@ class Session {
   Phase phase_of(int64_t step) const;
   bool is_current() const;
   int64_t steps_of_turn() const;
+  int64_t place() const { return seen_ - left_out_; }  // in the schedule
   void describe();
   void enter(Phase next);
   void begin_step();
@@ -91,7 +96,8 @@ class Session {
   bool turn_is_open_ = false;
   // This session's number; another one, or 0, is current after finish() and in a forked child.
   uint32_t epoch_ = 0;
-  int64_t seen_ = 0;     // step() calls
+  int64_t seen_ = 0;  // step() calls
+  int64_t left_out_ = 0;
   int64_t window_ = -1;  // see StepSample
   int64_t step_t0_ = 0;
   MemoryStats step_memory_{};                    // when it began

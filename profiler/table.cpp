@@ -85,6 +85,16 @@ std::string shape_text(const std::array<int, 3>& n) {
   return n[2] > 1 ? out + fmt::format("x{}", n[2]) : out;
 }
 
+// "p95, Disp" is two.
+std::vector<std::string_view> columns_of(const TableOptions& options) {
+  std::vector<std::string_view> out;
+  for (std::string_view word : parts_of(options.columns, ",")) {
+    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
+    if (!options.columns.empty()) out.push_back(word.substr(0, word.find_last_not_of(' ') + 1));
+  }
+  return out;
+}
+
 std::regex filter_of(const std::string& text) {
   try {
     return std::regex(text);
@@ -105,6 +115,7 @@ class Table {
         steps_(double(profile.steps.size())) {
     for (const Row& row : profile.rows) {
       if (row.kind == ScopeKind::op) add_to(ops_, row);
+      if (row.kind == ScopeKind::op || row.role == Role::data) op_memory_ += row.memory;
     }
   }
 
@@ -113,9 +124,11 @@ class Table {
   static std::vector<std::string_view> words();
 
   std::string text() const {
-    return wrapped(detail::header_line(profile_), width()) + grid().text() +
-           wrapped(
-               detail::closing_lines(profile_, ops_) + memory_line() + footprint_note(), width()) +
+    const TextGrid rows = grid();
+    return wrapped(detail::header_line(profile_), width()) + rows.text() +
+           wrapped(detail::closing_lines(profile_, ops_) + memory_line() + footprint_note() +
+                       filter_note() + width_note(rows),
+               width()) +
            (options_.scopes ? scope_block() : "");
   }
 
@@ -133,6 +146,7 @@ class Table {
   static bool on_device(const Table& t) { return !t.cpu_; }
   static bool on_host_too(const Table& t) { return !t.cpu_ && !t.profile_.replayed; }
 
+  std::vector<const Column*> columns() const;
   static std::string_view title_of(const Column& column) {
     return column.title + (*column.title == '<');
   }
@@ -202,16 +216,16 @@ class Table {
 
   size_t width() const { return options_.width > 0 ? options_.width : kNoTerminal; }
   bool asks(std::string_view word) const {
-    return std::ranges::count(parts_of(options_.columns, ","), word) > 0;
+    return std::ranges::count(columns_of(options_), word) > 0;
   }
 
   // What other scopes and the loop took and gave back is the rest. The rows of a replay are of the
-  // arena, beside what the allocator says.
+  // arena, beside what the allocator says. Here the op that draws a batch is one of the ops.
   std::string memory_line() const {
     if (!asks("memory") && !asks("all")) return "";
     const auto kB = [this](int64_t bytes) { return fixed(double(bytes) / steps_ / 1e3, 1); };
     const auto sum = [&](const char* what, int64_t MemoryUse::*bytes) {
-      const int64_t all = profile_.memory.*bytes, ops = ops_.memory.*bytes - profile_.arena.*bytes;
+      const int64_t all = profile_.memory.*bytes, ops = op_memory_.*bytes - profile_.arena.*bytes;
       return str(what, kB(all), " = ops ", kB(ops), " + rest of step ", kB(all - ops), " kB");
     };
     const MemoryUse& arena = profile_.arena;
@@ -235,6 +249,32 @@ class Table {
     return without == 0
                ? ""
                : fmt::format("note: {} of {} kernels without occupancy: {}\n", without, all, why);
+  }
+
+  // What there is, where a filter leaves nothing of it.
+  std::string filter_note() const {
+    if (options_.filter.empty()) return "";
+    const std::regex filter = filter_of(options_.filter);
+    std::vector<std::string> names;
+    for (const Row& row : profile_.rows) {
+      if (!row.in_table()) continue;
+      if (std::regex_search(row.name, filter)) return "";
+      names.push_back(escaped(row.name));
+    }
+    return str(
+        "note: no row matches ", escaped(options_.filter), "; there are ", join(names), "\n");
+  }
+
+  // A table that nobody asked more of says nothing of what a narrow terminal leaves out.
+  std::string width_note(const TextGrid& shown) const {
+    std::vector<std::string_view> left_out;
+    for (const Column* column : columns()) {
+      if (std::ranges::count(shown.lines()[0], title_of(*column)) == 0)
+        left_out.push_back(title_of(*column));
+    }
+    if (left_out.empty() || options_.columns.empty()) return "";
+    return str("note: no room in ", options_.width, " columns for ", join(left_out),
+        "; a wider terminal, a pipe or a file has it, and what is asked for by its title stays\n");
   }
 
   std::string scope_block() const {
@@ -274,6 +314,7 @@ class Table {
   const bool cpu_, emulated_, timed_;
   const double steps_;
   Row ops_;  // the sum of all op rows
+  MemoryUse op_memory_;
 };
 
 // A row, and what its cells are made of.
@@ -372,14 +413,18 @@ const Table::Column Table::kColumns[] = {{"Self%", "", on_cpu, [](C c) { return 
     {"Tail%", "footprint", on_device, [](C c) { return c.o ? fixed(100 * c.o->tail, 0) : "-"; }},
     {"<Kernel", "footprint", on_device, [](C c) { return c.kernels(); }}};
 
-TextGrid Table::grid() const {
-  std::vector<const Column*> columns;
-  std::vector<std::string> titles;
+std::vector<const Table::Column*> Table::columns() const {
+  std::vector<const Column*> out;
   for (const Column& column : kColumns) {
-    if (!column.when(*this) || !stands(column)) continue;
-    columns.push_back(&column);
-    titles.emplace_back(column.title);
+    if (column.when(*this) && stands(column)) out.push_back(&column);
   }
+  return out;
+}
+
+TextGrid Table::grid() const {
+  const std::vector<const Column*> columns = this->columns();
+  std::vector<std::string> titles;
+  for (const Column* column : columns) titles.emplace_back(column->title);
   TextGrid grid(titles);
   const auto add = [&](const Row& row) {
     std::vector<std::string> line;
@@ -403,7 +448,10 @@ TextGrid Table::grid() const {
 
 std::vector<std::string_view> Table::words() {
   std::vector<std::string_view> out{"all", "memory", "footprint"};
-  for (const Column& column : kColumns) out.push_back(title_of(column));
+  for (const Column& column : kColumns) {
+    // "Self CPU" is two columns, of a CPU's profile and of a card's.
+    if (std::ranges::count(out, title_of(column)) == 0) out.push_back(title_of(column));
+  }
   return out;
 }
 
@@ -423,9 +471,8 @@ void check(const TableOptions& options) {
   SINTER_CHECK(options.row_limit >= -1, usage,
       str("table: row limit ", options.row_limit, " is out of range; -1 (all rows) or at least 0"));
   filter_of(options.filter);
-  for (const std::string_view word : parts_of(options.columns, ",")) {
-    if (!options.columns.empty()) check_known("table: unknown columns", word, Table::words());
-  }
+  for (const std::string_view word : columns_of(options))
+    check_known("table: unknown columns", word, Table::words());
 }
 
 std::string table(const Profile& profile, const TableOptions& options) {

@@ -182,7 +182,7 @@ std::string stalls_line(const Profile& p) {
   if (slow == 0) return "";
   if (slow > kShown) out += fmt::format(" and {} more", slow - kShown);
   return fmt::format(
-      "stalls (over {:.0f}x the median of {}, in nothing above):{}\n", kSlowStep, us(usual), out);
+      "stalls (over {:.0f}x the median of {}, in no median above):{}\n", kSlowStep, us(usual), out);
 }
 
 // "20", "2 x 10", "15 of 20": the active steps.

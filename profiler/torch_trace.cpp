@@ -369,6 +369,9 @@ Profile read_profile_or_trace(const std::string& text, const std::string& file) 
   } catch (const TraceJson::exception& e) {
     if (reader.is_trace()) reader.refuse(e.what());
   }
+  SINTER_CHECK(!root.is_object() || !root.contains("x_schema"), data,
+      str("profile: a trace of our own: ", escaped(file), "; what it traced is read off a profile"),
+      "a profile is the .json file that such a run writes beside it, where it is asked to");
   if (reader.is_trace()) return reader.profile(root);
   SINTER_CHECK(root.is_object() && root.contains("schema"), data,
       str("profile: neither a profile nor a trace: ", escaped(file),

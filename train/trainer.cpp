@@ -23,18 +23,19 @@ template <class T> std::shared_ptr<T> borrowed(T& object) {
   return {std::shared_ptr<void>(), &object};
 }
 
-void check_losses(const Tensor& losses, int64_t rows) {
-  SINTER_CHECK(losses.defined() && losses.numel() == rows, shape,
-      str("trainer: a loss for each row is wanted of ", rows, " rows: it is ", losses.describe(),
-          "; their mean is for the trainer to take"),
-      "TrainerOptions::loss without mean() or sum()");
-}
 
 std::shared_ptr<nn::Module> given(std::shared_ptr<nn::Module> model) {
   SINTER_CHECK(model, usage, "trainer: the model is nullptr");
   return model;
 }
 }  // namespace
+
+void check_each_row(const char* what, const Tensor& numbers, int64_t rows) {
+  SINTER_CHECK(numbers.defined() && numbers.numel() == rows, shape,
+      str("trainer: a ", what, " for each row is wanted of ", rows, " rows: it is ",
+          numbers.describe(), "; their mean is for the trainer to take"),
+      str("TrainerOptions::loss, or what gives the ", what, ", without mean() or sum()"));
+}
 
 Trainer::Trainer(nn::Module& model, nn::Optimizer& optimizer, TrainerOptions options)
     : Trainer(borrowed(model), borrowed(optimizer), std::move(options)) {}
@@ -167,8 +168,9 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
   const StepState state = optimizer_ ? collect_state() : StepState();
   const int64_t bad = state.first_bad_step;
   SINTER_CHECK(stopped_ || bad < 0, numeric,
-      str("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
-          ", lr ", lr_of(bad)),
+      str("trainer: the loss of step ", bad + 1, " is not finite; ",
+          bad == 0 ? "no step before it" : str("last good ", state.last_good_loss), ", lr ",
+          lr_of(bad)),
       "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
   SINTER_CHECK(stopped_ || state.loss_rows > 0 || state.idle_steps == 0, data,
       str("trainer: no row counts: every label of ", count_of(state.idle_steps, "step"),
@@ -239,7 +241,7 @@ Tensor Trainer::losses_of(const Tensors& batch, int64_t begin, int64_t end) {
     return begin == 0 && end == t.size(0) ? t : slice(t, 0, begin, end);
   };
   const Tensor losses = options_.loss((*model_)(part(batch[0])), part(batch[1]));
-  check_losses(losses, end - begin);
+  check_each_row("loss", losses, end - begin);
   return losses;
 }
 
@@ -311,7 +313,7 @@ void Trainer::add(Score& score, const Tensors& batch) {
   if (batch.empty()) return;
   check_pair(batch);
   const Tensor output = (*model_)(batch[0]), losses = options_.loss(output, batch[1]);
-  check_losses(losses, batch[0].size(0));
+  check_each_row("loss", losses, batch[0].size(0));
   // Of a row that does not count the loss is 0, and its label is none.
   std::vector<uint8_t> counts(size_t(losses.numel()), 1);
   if (const Tensor& given = losses.autograd().counts; given.defined())

@@ -90,6 +90,9 @@ struct Score {
   }
 };
 
+// Throws shape unless there is a number for each row: "a loss", and no mean of them.
+void check_each_row(const char* what, const Tensor& numbers, int64_t rows);
+
 // Of batches, and no source of them.
 template <class Range>
 concept BatchRange = !std::derived_from<std::remove_cvref_t<Range>, BatchSource>;

@@ -4,7 +4,7 @@
 
 #include "cli/process.h"
 #include "core/device/cpu_gemm.h"
-#include "core/device/cuda_api.h"
+#include "core/device/cuda.h"
 #include "core/json.h"
 #include "core/parallel.h"
 #include "core/text_grid.h"
@@ -38,20 +38,17 @@ class Doctor {
       line("ok", what, f());
       return true;
     } catch (const Error& error) {
-      if (error.kind() == Error::Kind::not_built) {
-        line("note", what, str(error.message(), "; ", error.hint()));
-        return false;
-      }
-      line("FAIL", what, error.message());
-      if (first_.empty())
-        first_ = str(what, ": ", error.hint().empty() ? error.message() : with_flags(error.hint()));
+      const bool left_out = error.kind() == Error::Kind::not_built;
+      const std::string &said = error.message(), &hint = error.hint();
+      line(left_out ? "note" : "FAIL", what, left_out ? str(said, "; ", hint) : said);
+      if (!left_out && first_.empty())
+        first_ = str(what, ": ", hint.empty() ? said : with_flags(hint));
       return false;
     }
   }
   int finish(const std::vector<std::string>& devices) {
     const bool good = first_.empty();
-    out_.result_text(
-        good ? fmt::format("ready: {}\n", join(devices)) : fmt::format("fix first: {}\n", first_));
+    out_.result_text(str(good ? "ready: " + join(devices) : "fix first: " + first_, "\n"));
     out_.json("sinter.doctor/1", {{"ready", good}, {"devices", devices}, {"checks", checks_}});
     return good ? 0 : exit_code(Error::Kind::check);
   }
@@ -79,54 +76,36 @@ void look_at_build(Doctor& doctor, std::string_view git_id) {
               ? ""
               : "; oneDNN is not in this build (libdnnl-dev), matrix products are slower"));
   std::string why;
-  const std::string mpi = distributed::mpi_version(&why);
-  doctor.ok_or_note(!mpi.empty(), "ranks",
-      mpi.empty() ? str("training is one process, MPI is not in this build (libopenmpi-dev, "
-                        "openmpi-bin): ",
-                        why)
-                  : mpi + "; mpirun -np 4 mnist train uses it");
-  const std::string nccl = distributed::nccl_version(&why);
-  doctor.ok_or_note(!nccl.empty(), "nccl",
-      nccl.empty() ? str("none, for sums between cards: ", why)
-                   : nccl + ", for sums between cards");
+  const auto library = [&](const char* what, const std::string& version, const char* use,
+                           const char* none) {
+    doctor.ok_or_note(!version.empty(), what, version.empty() ? none + why : version + use);
+  };
+  library("ranks", distributed::mpi_version(&why), "; mpirun -np 4 mnist train uses it",
+      "training is one process, MPI is not in this build (libopenmpi-dev, openmpi-bin): ");
+  library("nccl", distributed::nccl_version(&why), ", for sums between cards",
+      "none, for sums between cards: ");
 }
 
 void look_at_roofs(Doctor& doctor) {
   const profiler::Roofs roofs = measure::calibrated(kCpu);
-  doctor.ok_or_note(!roofs.loaded, "roofs",
-      fmt::format("cpu, {}: f32 {:.0f} GFLOP/s, bf16 {:.0f}, copies {:.1f} GB/s{}",
-          count_of(available_cores(), "core"), roofs.f32_gflops, roofs.bf16_gflops, roofs.dram_gbs,
-          roofs.loaded
-              ? fmt::format(", while other programs kept {:.1f} cores busy", roofs.others_cores)
-              : ""));
+  std::string text = fmt::format("cpu, {}: f32 {:.0f} GFLOP/s, bf16 {:.0f}, copies {:.1f} GB/s",
+      count_of(available_cores(), "core"), roofs.f32_gflops, roofs.bf16_gflops, roofs.dram_gbs);
+  if (roofs.loaded)
+    text += fmt::format(", while other programs kept {:.1f} cores busy", roofs.others_cores);
+  doctor.ok_or_note(!roofs.loaded, "roofs", text);
 }
 
 // Is there a card; and what it is, or why not.
 bool look_at_cuda(Doctor& doctor) {
   try {
     Device::parse("cuda");
+    doctor.line("ok", "cuda",
+        str(count_of(cuda::device_count(), "card"), ", the first: ", cuda::card_facts().text));
+    return true;
   } catch (const Error& error) {
     doctor.line("note", "cuda", error.message());
     return false;
   }
-#if SINTER_HAS_CUDA
-  return doctor.check("cuda", [] {
-    int driver = 0, count = 0, major = 0, minor = 0;
-    size_t free = 0, total = 0;
-    SINTER_CUDA_CALL(cudaDriverGetVersion(&driver));
-    SINTER_CUDA_CALL(cudaGetDeviceCount(&count));
-    SINTER_CUDA_CALL(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
-    SINTER_CUDA_CALL(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
-    SINTER_CUDA_CALL(cudaMemGetInfo(&free, &total));
-    const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
-    return fmt::format(
-        "driver for CUDA {}, runtime {}, code for {}; {} card(s), first sm_{}{}, {} of {} free",
-        version(driver), version(CUDART_VERSION), SINTER_CUDA_CODE, count, major, minor,
-        cli::bytes(int64_t(free)), cli::bytes(int64_t(total)));
-  });
-#else
-  return true;
-#endif
 }
 
 // Every op of a training step of synthetic digits, eager and fused, held against f64.

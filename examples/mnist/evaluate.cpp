@@ -215,7 +215,8 @@ int run_eval(const CommonFlags& common, const Flags& flags, EvalFlags& eval, Out
           .normalize = eval.from.data.normalization(),
           .classes = saved.flags.model.classes,
           .worst = eval.worst});
-  if (!e.complete) return exit_code(Error::Kind::interrupted);
+  if (!e.complete)
+    return out.stopped(str("after ", grouped(e.images), " of ", grouped(split.size()), " images"));
   out.result(eval.set, e.summary());
   print_tables(e, eval, out);
   if (!eval.html.empty()) {

@@ -274,8 +274,8 @@ std::set<std::string> asked_words(const std::string& output) {
 
 TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
   const Program program;
-  const Words train{
-      "train", "--data", "synthetic", "--limit", "600", "--batch", "20", "--profile=table,json"};
+  const Words train{"train", "--data", "synthetic", "--limit", "600", "--batch", "20",
+      "--profile=table,json", "--rows", "-1"};
   std::string output;
   for (const Words& command : {train + Words{"--mode", "eager", "--out", "eager"},
            train + Words{"--mode", "fused", "--out", "fused"},

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "nn/safetensors.h"
+#include "ops/ops.h"
 #include "tests/examples/program.h"
 
 namespace sinter::test {
@@ -90,6 +92,8 @@ TEST(Mnist, InitTakesWeightsAndSizesFromTheFile) {
 
 TEST(Mnist, ALossThatIsNotANumberEndsTheRun) {
   const Program program;
+  nn::write_safetensors(program.folder() / "nan.safetensors",
+      {{"0.weight", Tensor::full({10, 784}, NAN)}, {"0.bias", Tensor::zeros({10})}});
   const Words train{"train", "--limit", "2000", "--steps", "20", "--hidden", "64,32", "--threads",
       "1", "--optimizer", "sgd", "--lr", "1e6"};
   const Result r = program.run(6, with(train, {"--log-every", "5"}));
@@ -98,6 +102,13 @@ TEST(Mnist, ALossThatIsNotANumberEndsTheRun) {
                           "hint: --lr 0.1 (the default of sgd) or --clip 1"});
   expect_facts(
       program.run(6, with(train, {"--mode", "eager", "--check-nan"})).err, {": the result is "});
+  // Where the first step is the bad one, there was no good one.
+  expect_facts(
+      program
+          .run(6, {"train", "--model", "linear", "--limit", "100", "--steps", "3", "--threads", "1",
+                      "--label-smoothing", "0.9", "--init", "nan.safetensors"})
+          .err,
+      {"train: loss is nan: step 1 (epoch 1, batch 1); no step before it, lr 0.001"});
 }
 
 TEST(Mnist, ATargetMissedIsStatus7AfterTheResult) {

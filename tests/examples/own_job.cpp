@@ -22,6 +22,7 @@ class Waves : public cli::TensorJob {
     to.number("test-rows", test_rows_, 0, 1000, "waves of the test");
     if (use == cli::Use::run)
       not_saved(to.number("signal-in", signal_in_, 0, 1000, "raise SIGINT in this step"));
+    if (use == cli::Use::run) not_saved(to.toggle("nan-score", nan_score_, "the error is nan"));
   }
   void add_loss_flags(cli::Flags& to) override {
     to.number("second", second_, 0, 10, "weight of the second number");
@@ -51,10 +52,12 @@ class Waves : public cli::TensorJob {
 
  protected:
   Sets make_sets(const cli::Loading&) override {
-    return {waves(0, 100), waves(100, 24), waves(124, test_rows_)};
+    Sets sets{waves(0, 100), waves(100, 24), waves(124, test_rows_)};
+    if (test_rows_ == 1) sets.test[1] = sets.train[1];
+    return sets;
   }
   Tensor score(const Tensor& output, const Tensor& target) const override {
-    return mean(abs(output - target), {1});
+    return nan_score_ ? Tensor::full({target.size(0)}, NAN) : mean(abs(output - target), {1});
   }
 
  private:
@@ -69,6 +72,7 @@ class Waves : public cli::TensorJob {
 
   int64_t length_ = 12, test_rows_ = 40, signal_in_ = 0;
   double second_ = 2;
+  bool nan_score_ = false;
 };
 
 std::unique_ptr<cli::Job> make(cli::CommonFlags& common) { return std::make_unique<Waves>(common); }
@@ -84,6 +88,8 @@ int main(int argc, char** argv) {
       [](App& a, Command& c) { add_compare(a, c, sinter::make); });
   app.add(
       "inspect", "A step, opened.", [](App& a, Command& c) { add_inspect(a, c, sinter::make); });
+  app.add(
+      "speedrun", "Several seeds.", [](App& a, Command& c) { add_speedrun(a, c, sinter::make); });
   app.add("diff", "Two profiles.", add_diff);
   return app.main(argc, argv);
 }

@@ -52,6 +52,63 @@ TEST(OwnJob, ProfilesItsRunAndMeetsATarget) {
 TEST(OwnJob, IsRefusedWithoutRowsToTestOn) {
   const Result r = OwnJob().run(3, kThreeEpochs + Words{"--test-rows", "0"});
   expect_facts(r.err, {"error: data: no rows to test on: the set has none"});
+  expect_facts(OwnJob().run(3, kThreeEpochs + Words{"--test-rows", "1"}).err,
+      {"data: set test is {f32[1, 12] cpu, f32[100, 2] cpu}; wanted {x, target} with as many rows",
+          "hint: make_sets() of the job"});
+}
+
+TEST(OwnJob, AScoreThatIsNaNIsSaidAndNeverTheBest) {
+  const OwnJob program;
+  const Result r = program.run(6, kThreeEpochs + Words{"--nan-score", "--target", "100"});
+  expect_facts(r.err, {"warning: val error is nan: such an epoch is never the best",
+                          "error: train: error is nan on the test set"});
+  expect_facts(r.out, {"target 100: missed"});
+  EXPECT_FALSE(std::filesystem::exists(program.folder() / "r/best.safetensors"));
+}
+
+TEST(OwnJob, WithoutPresetsHasNoSpeedrun) {
+  expect_facts(OwnJob().run(2, {"speedrun"}).err,
+      {"usage: speedrun trains a preset: own_job has none", "hint: presets() and preset()"});
+}
+
+// Whose it is, and not that it is damaged.
+TEST(OwnJob, AndAnotherProgramRefuseEachOthersCheckpoints) {
+  const OwnJob program;
+  Program mnist;
+  program.run(0, kThreeEpochs);
+  const std::string run = (program.folder() / "r").string();
+  for (const Words& words : {Words{"predict", "--index", "0", "--from", run},
+           Words{"eval", "--from", run}, Words{"train", "--resume", run}})
+    expect_facts(mnist.run(4, words).err,
+        {"checkpoint: not one of mnist: ", "; its sinter.config is another program's, or damaged: ",
+            "unknown key: length under [train]", "hint: the program that wrote it reads it"});
+}
+
+// The last batch of an epoch is smaller: its first two steps are recorded and captured, and no
+// samples. 16 others are.
+TEST(OwnJob, StepsThatAreRecordedAreNotInTheProfile) {
+  const OwnJob program;
+  const Words profile{"--profile=table,json,trace", "--profile-steps", "1:1:16"};
+  const Result r = program.run(0, kThreeEpochs + profile);
+  expect_facts(r.out, {"CPU fused  step#2..19 (16 active, 1 warmup)",
+                          "note: 2 steps left out, in which a shape of batch was recorded or"});
+  const auto json = nlohmann::json::parse(text_of(program.folder() / "r/profile.json"));
+  ASSERT_EQ(json["steps"].size(), 16U);
+  for (const auto& step : json["steps"]) {
+    EXPECT_EQ(step["launches"], json["steps"][0]["launches"]) << step;
+    EXPECT_NE(step["number"], 6);
+    EXPECT_NE(step["number"], 13);
+  }
+  // Of a run of which nothing else is left.
+  expect_facts(program
+                   .run(0, {"train", "--steps", "7", "--threads", "1", "--out", "s", "--profile",
+                               "--profile-steps", "3:3:4"})
+                   .err,
+      {"profile none: 1 step left out, in which a shape of batch was recorded or captured"});
+  // Its own trace is none of PyTorch's.
+  expect_facts(program.run(3, {"diff", "r/profile.trace.json.gz", "r/profile.json"}).err,
+      {"profile: a trace of our own: ",
+          "hint: a profile is the .json file that such a run writes"});
 }
 
 // ^C after the first step, within an epoch, at its end and at the last step; then to the bit.

@@ -170,6 +170,15 @@ TEST(Expect, OnTheEmulatorSimtCountsAreExact) {
 }
 
 // Four steps an epoch, so that the window holds five evaluations and as many saves.
+// The plan of a replay holds the batch that the step draws, too.
+TEST(ProfileTable, TheOpsOfAReplayTakeNoMemoryOfTheAllocator) {
+  const Program program;
+  const Result r = program.run(0,
+      {"train", "--data", "synthetic", "--limit", "600", "--val", "0", "--batch", "20", "--hidden",
+          "16", "--epochs", "1", "--threads", "1", "--profile", "--columns", "memory"});
+  expect_facts(r.out, {"memory: allocated 0.0 = ops 0.0 + rest of step 0.0 kB", "arena: "});
+}
+
 TEST(ProfileTable, EvaluationAndSavingAreNoPartOfAStep) {
   const Program program;
   const Words train{"train", "--mode", "eager", "--data", "synthetic", "--limit", "256",

@@ -1,6 +1,7 @@
 // Signals, where a step does not come to its end.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "cli/process.h"
 #include "tests/examples/program.h"
@@ -74,6 +75,33 @@ TEST(Signals, TheSecondEndsAStepThatHangs) {
   for (const auto& signals : {std::vector{SIGINT, SIGINT}, {SIGTERM, SIGTERM}, {SIGHUP, SIGHUP},
            {SIGINT, SIGTERM}, {SIGHUP, SIGINT}})
     EXPECT_EQ(end_of_a_step_that_hangs(signals), 130) << signals[0] << " " << signals[1];
+}
+
+// Of a command that waits for a file, in no loop; of a bench between two sizes; of a comparison.
+TEST(Signals, CtrlCIsSaidInOneLineAndIsStatus130) {
+  const auto interrupt = [](pid_t child) { kill(child, SIGINT); };
+  const Program waits;
+  ASSERT_EQ(mkfifo((waits.folder() / "pipe.json").c_str(), 0600), 0);
+  const Result r = waits.run(130, {"diff", "pipe.json", "pipe.json"}, [&](pid_t child) {
+    const int fd = open((waits.folder() / "pipe.json").c_str(), O_WRONLY);  // until it reads
+    interrupt(child);
+    ::close(fd);
+  });
+  EXPECT_EQ(r.err, "stop    interrupted\n");
+  if (!Program::has_terminals()) return;
+  Program program;
+  program.terminal = true;
+  program.environment = {"NO_COLOR=1"};
+  program.call_at = "size    ";
+  expect_facts(
+      program
+          .run(130, {"bench", "--threads", "1", "--batch", "1", "--hidden", "8,1024,1024,1024"},
+              interrupt)
+          .err,
+      {"interrupted after ", " of 4 sizes"});
+  program.call_at = "threads ";
+  expect_facts(program.run(130, {"compare", "--hidden", "8", "--rounds", "1000"}, interrupt).err,
+      {"interrupted"});
 }
 
 // One alone asks: the child is ended by its alarm, or by us.

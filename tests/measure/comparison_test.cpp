@@ -128,6 +128,27 @@ TEST(Comparison, IsTimedAsInAProcessOfSeveralThreads) {
   EXPECT_FALSE(__libc_single_threaded);
 }
 
+// Whatever ran beside the test: it is not in the outcome.
+void forget_others(Outcome& o) {
+  o.distrusted.clear();
+  for (profiler::Report* report : {&o.eager, &o.fused}) {
+    report->disturbed.clear();
+    report->clean_us.clear();
+    report->steps.resize(1);
+  }
+}
+
+// So few rounds give no interval that other programs could make wide: the profile says it.
+TEST(Comparison, AProfileOfABusyMachineNamesNoLimit) {
+  Small small(kCpu);
+  const Comparison comparison = small.comparison();
+  Outcome o = compare(comparison, {.steps = 1, .warmup = 0, .rounds = 1});
+  forget_others(o);
+  test::expect_facts(summary(comparison, o), {"limit    "});
+  o.fused.disturbed = "one thread takes 5 us";
+  EXPECT_EQ(summary(comparison, o).find("limit "), std::string::npos);
+}
+
 // A row that loses is said, with the rules that leave it out; one that may not lose is not.
 TEST(Comparison, NamesTheRowsThatFusingMakesSlower) {
   Small small(kCpu);
@@ -135,7 +156,7 @@ TEST(Comparison, NamesTheRowsThatFusingMakesSlower) {
   Outcome outcome = compare(comparison, {.steps = 1, .warmup = 0, .rounds = 1});
   const std::vector<double> slow{20, 21, 20, 20, 21, 20}, fast{10, 10.5, 10, 10, 10.5, 10};
   outcome.ratio = {.value = 1, .low = 1, .high = 1, .has_interval = true};
-  outcome.distrusted.clear();  // whatever ran beside this test
+  forget_others(outcome);
   for (ComparedRow& row : outcome.table.rows) {
     if (row.verdict == "machine busy") row.verdict.clear();
     row.eager_us = row.fused_us = slow;
@@ -211,7 +232,7 @@ TEST(Comparison, CleanStepsThatAreUnsteadyHaveNoFactor) {
 std::string limit_line(const Comparison& comparison, Outcome outcome, int64_t flops, int64_t bytes,
     bool roofs = true) {
   outcome.ratio = {.value = 2, .low = 1.9, .high = 2.1, .has_interval = true};
-  outcome.distrusted.clear();
+  forget_others(outcome);
   outcome.fused.traces.clear();  // so that the figures are those of the table's row
   outcome.fused.roofs.reset();   // this machine's
   if (roofs)

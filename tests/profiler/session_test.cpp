@@ -68,6 +68,32 @@ TEST(Session, EverySchedule) {
   }
 }
 
+// Odd steps do not count: as many others are recorded in their place, none beside another.
+TEST(Session, AStepThatDoesNotCountIsLeftOut) {
+  for (const int first : {0, 2}) {
+    FakeClock clock;
+    const Options options{
+        .schedule = {.wait = first, .warmup = 0, .active = 3, .repeat = 2}, .clock = &clock};
+    Session session(options);
+    int step = 0;
+    for (; !session.done(); ++step) {
+      fake_op(clock, "op", 1, step % 2 == 1 ? 1000 : 10);
+      session.step(step % 2 == 0);
+    }
+    EXPECT_EQ(session.left_out(), 5);
+    const Report report = session.finish();
+    ASSERT_EQ(report.steps.size(), 6U);
+    for (const StepSample& sample : report.steps) {
+      EXPECT_EQ(sample.number % 2, 0);
+      EXPECT_EQ(sample.ns(), 11);
+    }
+    EXPECT_EQ(report.steps[2].round, 0);
+    EXPECT_EQ(report.steps[3].round, 1);
+    EXPECT_EQ(report.rows().rows[0].calls, 6);
+    EXPECT_TRUE(report.incomplete.empty());
+  }
+}
+
 TEST(Session, NoStepNamesNeededAndSeen) {
   Session session({.schedule = {.wait = 1, .warmup = 3, .active = 20}});
   session.step();

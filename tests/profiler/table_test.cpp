@@ -106,7 +106,7 @@ TEST(Table, AStallIsListedAndDecidesNothing) {
       << "the stalled row does not come first\n"
       << text;
   test::expect_facts(
-      text, {"stalls (over 2x the median of 1055.9us, in nothing above): #7 101055.9us\n"});
+      text, {"stalls (over 2x the median of 1055.9us, in no median above): #7 101055.9us\n"});
 }
 
 TEST(Table, ABusyMachineGetsNoVerdictAndNoAdvice) {
@@ -175,6 +175,26 @@ TEST(Table, ColumnsAreAskedForByWord) {
   test::expect_facts(narrow, {"FLOP/B", "Alloc kB  Freed kB  Peak kB  Kept kB"});
   for (const char* gone : {"Calls", "Launch", " kB  FLOP/B"})
     EXPECT_EQ(narrow.find(gone), std::string::npos) << narrow;
+}
+
+TEST(Table, SaysWhatIsNotThereAndHowToGetIt) {
+  const Report report = mlp_report();
+  const std::string narrow = report.table({.columns = "all", .width = 80});
+  test::expect_facts(narrow, {"note: no room in 80 columns for CPU total, p95, Disp,",
+                                 "; a wider terminal, a pipe or\n  a file has it"});
+  for (const TableOptions& options : {TableOptions{.columns = "all"}, {.width = 60}, {}})
+    EXPECT_EQ(report.table(options).find("no room"), std::string::npos) << report.table(options);
+  test::expect_facts(report.table({.columns = "p95, Disp"}), {"p95", "Disp"});
+  test::expect_facts(report.table({.filter = "zzz"}),
+      {"note: no row matches zzz; there are linear, ", "matmul(wgrad)"});
+  EXPECT_EQ(report.table({.filter = "linear"}).find("no row"), std::string::npos);
+  try {
+    report.table({.columns = "nonsense"});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(text.find("Self CPU"), text.rfind("Self CPU")) << text;
+  }
 }
 
 // A scope below 5 % of the longest is counted, and listed with --rows -1.
@@ -298,7 +318,7 @@ TEST(Table, DrillLateStepsVaryingCountsAndOddNames) {
   }).table({.columns = "Flags"});
   test::expect_facts(text,
       {"DRILL in\"n\\x1ber", "launches 1..2  allocs 0",
-          "stalls (over 2x the median of 9.0us, in nothing above): #3 102.0us\n", "   1.50  "});
+          "stalls (over 2x the median of 9.0us, in no median above): #3 102.0us\n", "   1.50  "});
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
 

@@ -50,8 +50,20 @@ bool fuses() {
   return same && step.captured()->executor->launches() == 1;
 }
 
+// The same ops twice, as two profiles: their table, and that their results are the same.
+bool compares() {
+  const sinter::Tensor x = sinter::randn({5, 7});
+  const auto profile = [&x] {
+    sinter::profiler::Session session({.schedule = {.wait = 0, .warmup = 0, .active = 2}});
+    for (; !session.done(); session.step()) relu(x);
+    return session.finish().profile();
+  };
+  std::cout << sinter::profiler::diff(profile(), profile()) << "\n";
+  return sinter::measure::parity({{.name = "relu", .fused = relu(x), .eager = relu(x)}}).holds();
+}
+
 // With an argument the package has MPI.
 int main(int argc, char**) {
   const bool finds_mpi = argc == 1 || !sinter::distributed::mpi_version().empty();
-  return finds_mpi && trains() && fuses() ? 0 : 1;
+  return finds_mpi && trains() && fuses() && compares() ? 0 : 1;
 }
