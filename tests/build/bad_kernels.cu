@@ -91,6 +91,29 @@ KERNEL fuses(const float* x, float* y) { y[INDEX] = fmaf(x[INDEX], x[0], 1); }
 KERNEL fuses_with_reason(const float* x, float* y) { y[INDEX] = fmaf(x[INDEX], x[0], 1); }
 KERNEL double_literal(const float* x, float* y) { y[INDEX] = static_cast<float>(x[INDEX] * 0.1); }
 KERNEL approximates(const float* x, float* y) { y[INDEX] = rsqrtf(x[INDEX]); }
+__device__ float inverse(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+KERNEL inverts(const float* x, float* y) {
+  const float v = x[INDEX], of = inverse(v);
+  y[INDEX] = fmaf(of, fmaf(-v, of, 1), of);
+}
+KERNEL inverts_roughly(const float* x, float* y) {
+  const float v = x[INDEX], of = inverse(v);
+  y[INDEX] = fmaf(-v, of, of);
+}
+KERNEL gathers(const float* x, float* y, int n, int step) {
+  __shared__ float all[8][128];
+#pragma unroll 1
+  for (int i = 0; i < n; ++i) {
+#pragma unroll
+    for (int k = 0; k < 8; ++k) all[(k + i) % 8][threadIdx.x] = x[(i * 8 + k + INDEX) / step];
+  }
+  __syncthreads();
+  y[INDEX] = all[INDEX % 8][threadIdx.x ^ 1];
+}
 KERNEL flushes(const float* x, float* y) {
   float v;
   asm("{ .reg .pred p; setp.gt.f32 p, %1, %1;\n @!p mul.ftz.f32 %0, %1, %1; }"
