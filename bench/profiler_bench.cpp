@@ -15,9 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/harness.h"
 #include "core/parallel.h"
+#include "nn/mlp.h"
 #include "profiler/session.h"
+#include "train/trainer.h"
 
 namespace {
 
@@ -87,14 +88,17 @@ void known_work(benchmark::State& state) {
 
 void training_step(benchmark::State& state, bool profiled) {
   sinter::set_num_threads(sinter::available_cores());
-  const auto trainer = sinter::bench::make_trainer({}, {.fused = false});
-  const sinter::Tensors batch = sinter::bench::random_batch(128, 784);
+  sinter::nn::Mlp model({784, 256, 128, 10});
+  sinter::nn::Adam optimizer(model.named_parameters());
+  sinter::Trainer trainer(model, optimizer, {.fused = false});
+  const sinter::Tensors batch{cast(sinter::sample_tensor({128, 784}, 3, 0, 1), sinter::DType::f32),
+      sinter::sample_labels(128, 10, 4)};
   std::optional<Session> session;
   if (profiled)
     session.emplace(
         Options{.schedule = {.wait = 0, .warmup = 5, .active = int(state.max_iterations)}});
   const auto step = [&] {
-    trainer->step(batch);
+    trainer.step(batch);
     if (session) session->step();
   };
   for (int i = 0; i < 5; ++i) step();

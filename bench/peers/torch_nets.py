@@ -1,5 +1,5 @@
-"""The convolutional nets of the scripts beside this, and of torch_parity.py, without dropout; both
-take images of 28 x 28."""
+"""The convolutional nets of the scripts beside this, and of tests/train/torch_parity.py, without
+dropout; both take images of 28 x 28."""
 from torch import nn
 
 

@@ -7,7 +7,7 @@
        of tiny gradients); of an odd MLP 77-33-29-7, of lenet and of cnn without dropout
   f64, free running: the loss curve (1e-8) of 100 steps of the MLP, of 5 of the nets
 
-usage: bench/torch_parity.py [build/release/bin/parity]
+usage: tests/train/torch_parity.py [build/release/bin/torch_parity]
 Exit status 77: torch or safetensors is not here.
 """
 import subprocess
@@ -23,10 +23,10 @@ except ImportError as error:
     sys.exit(77)
 from torch import nn
 
-sys.path.append(str(Path(__file__).parent / "peers"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench/peers"))
 from torch_nets import cnn, lenet
 
-program = sys.argv[1] if len(sys.argv) > 1 else "build/release/bin/parity"
+program = sys.argv[1] if len(sys.argv) > 1 else "build/release/bin/torch_parity"
 failed = False
 
 
@@ -47,8 +47,8 @@ def mlp():
 
 
 def run(make, dtype, optimizer, modes, steps):
-    """What each of `modes`, lists of flags, gives; then torch's state dict, gradients of the first
-    step and losses, and the rate."""
+    """What each of `modes`, a mode and its rules, gives; then torch's state dict, gradients of the
+    first step and losses, and the rate."""
     torch.manual_seed(7)
     net, rows, classes = make().to(dtype), 17, 7 if make is mlp else 10
     shape = (77,) if make is mlp else (1, 28, 28)
@@ -58,10 +58,8 @@ def run(make, dtype, optimizer, modes, steps):
     with tempfile.TemporaryDirectory() as folder:
         given, result = Path(folder) / "in.safetensors", Path(folder) / "out.safetensors"
         save_file({**net.state_dict(), "x": x.flatten(2), "y": y}, given)
-        for flags in modes:
-            words = ["--optimizer", optimizer, "--steps", str(steps), "--model", make.__name__,
-                     *flags]
-            subprocess.run([program, given, result, *words], check=True)
+        for mode in modes:
+            subprocess.run([program, given, result, optimizer, *mode, make.__name__], check=True)
             ours.append(load_file(result))
     lr = 0.05 if optimizer == "sgd" else 0.001
     opt = (torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9) if optimizer == "sgd"
@@ -78,8 +76,8 @@ def run(make, dtype, optimizer, modes, steps):
     return ours, net.state_dict(), grads, torch.tensor(losses, dtype=torch.float64), lr
 
 
-EAGER, FUSED = ["--mode", "eager"], ["--mode", "fused"]
-WITH_GRADIENTS = [*FUSED, "--rules=-weight_grad_update"]
+EAGER, FUSED = ("eager", "all"), ("fused", "all")
+WITH_GRADIENTS = ("fused", "-weight_grad_update")
 
 for make in (mlp, lenet, cnn):
     for optimizer in ("sgd", "adam"):
