@@ -1,5 +1,5 @@
-// Kernels that scripts/check_kernels must report, for its self-test; bad_kernels.json says with
-// which words. Each does one thing wrong.
+// Kernels that scripts/check_kernels must report, for check_kernels_selftest.py; bad_kernels.json
+// says with which words. Each does one thing wrong.
 template <class T> struct In {
   const T* __restrict__ p;
 };
