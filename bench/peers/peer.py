@@ -14,7 +14,6 @@ def flags(doc, steps):
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--layers", type=numbers, default="784,256,128,10")
     p.add_argument("--batch", type=numbers, default="1,16,64,128,1024")
-    p.add_argument("--optim", default="adam", choices=["sgd", "adam"])
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--steps", type=int, default=steps)
     p.add_argument("--json", metavar="FILE")
@@ -41,10 +40,9 @@ class Rows:
 
     def add(self, seconds, **run):
         us = [1e6 * s for s in seconds]
-        run = {**self.common, **run, "optim": self.args.optim, "median_us": statistics.median(us),
-               "min_us": min(us)}
+        run = {**self.common, **run, "median_us": statistics.median(us), "min_us": min(us)}
         self.rows.append(run)
-        words = " ".join(run[k] for k in ("peer", "block", "device", "dtype", "optim", "mode"))
+        words = " ".join(run[k] for k in ("peer", "block", "device", "dtype", "mode"))
         print(f"{words:60s} B={run['batch']:5d} median {run['median_us']:9.1f} us  "
               f"min {run['min_us']:9.1f} us  {1e6 * run['batch'] / run['median_us']:11.0f} rows/s",
               flush=True)
