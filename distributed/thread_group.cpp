@@ -62,7 +62,7 @@ struct ThreadGroup::Shared {
     Part::All left_by;  // null: has not come
     int came = 0, gone = 0;
     bool done = false;
-    Clock::time_point there;  // when its result has come over the network
+    Clock::time_point there;  // when it was done
   };
 
   Shared(int size, const ThreadGroupOptions& options) : size(size), options(options) {}
@@ -83,7 +83,7 @@ struct ThreadGroup::Shared {
       error = std::current_exception();
     }
     lock.lock();
-    meeting.there = network_free = std::max(Clock::now(), network_free) + options.delay;
+    meeting.there = Clock::now();
     meeting.done = true;
     changed.notify_all();
     if (!error) return;
@@ -106,8 +106,6 @@ struct ThreadGroup::Shared {
     }
     const Clock::time_point there = meeting.there;
     if (++meeting.gone == size) meetings.erase(number);
-    lock.unlock();
-    std::this_thread::sleep_until(there);
     return there;
   }
 
@@ -146,7 +144,6 @@ struct ThreadGroup::Shared {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<int64_t, Meeting> meetings;
-  Clock::time_point network_free{};
   std::string failure;
   std::exception_ptr first_error;
 };

@@ -12,8 +12,6 @@
 namespace sinter::distributed {
 
 struct ThreadGroupOptions {
-  // A sum is there this long after the last rank has started it, as on a slow network.
-  std::chrono::microseconds delay{0};
   double timeout = 60;  // seconds
 };
 
