@@ -5,9 +5,12 @@
 #include "profiler/phase.h"
 
 namespace sinter::nn {
-namespace {
 
-Tensor total_squared(const std::vector<Tensor>& params) {
+GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
+  SINTER_CHECK(max_norm > 0, usage,
+      sinter::str("clip_grad_norm: max_norm must be above 0: found ", max_norm));
+  const NoGrad no_grad;
+  const profiler::PhaseScope phase(Phase::optimizer);
   Tensor total;
   for (const Tensor& param : params) {
     const Tensor grad = param.grad();
@@ -16,32 +19,10 @@ Tensor total_squared(const std::vector<Tensor>& params) {
     if (total.defined()) accumulate(total, squared);
     if (!total.defined()) total = squared;
   }
-  return total;
-}
-
-}  // namespace
-
-Tensor GradNorm::tensor() const {
-  const NoGrad no_grad;
-  return squared.defined() ? sqrt(squared) : Tensor();
-}
-
-GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
-  SINTER_CHECK(max_norm > 0, usage,
-      sinter::str("clip_grad_norm: max_norm must be above 0: found ", max_norm));
-  const NoGrad no_grad;
-  const profiler::PhaseScope phase(Phase::optimizer);
-  const Tensor total = total_squared(params);
   for (const Tensor& param : params) {
     if (const Tensor grad = param.grad(); grad.defined()) clip_in_place(grad, total, max_norm);
   }
   return {total};
-}
-
-double grad_norm(const std::vector<Tensor>& params) {
-  const NoGrad no_grad;
-  const GradNorm norm{total_squared(params)};
-  return norm.defined() ? norm.item() : 0;
 }
 
 }  // namespace sinter::nn

@@ -2,25 +2,23 @@
 // host, so it may stand in a captured step.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "core/tensor.h"
 
 namespace sinter::nn {
 
-// The norm of all gradients before clipping, as a tensor of one f64. It is computed only when
-// it is asked for, so a step that does not ask pays nothing. Undefined if there was no gradient.
+// The norm of all gradients before clipping. It is read only when it is asked for, so a step that
+// does not ask pays nothing. Undefined if there was no gradient.
 struct GradNorm {
-  Tensor squared;
+  Tensor squared;  // f64
   bool defined() const { return squared.defined(); }
-  Tensor tensor() const;
-  double item() const { return tensor().item(); }
+  double item() const { return std::sqrt(squared.item()); }
 };
 
 // Scales all gradients by min(1, max_norm / norm), in place; parameters without one are skipped.
 // Returns the norm from before. Throws usage unless max_norm > 0.
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
-// The norm, on the host.
-double grad_norm(const std::vector<Tensor>& params);
 
 }  // namespace sinter::nn
