@@ -60,7 +60,7 @@ Batch gather_batch(
 //   memory before is over, and step i runs beside the copy.
 class Batches::Ahead {
  public:
-  explicit Ahead(Batches& batches) : batches_(batches) {
+  explicit Ahead(Batches& batches) : batches_(batches), next_(batches.position()) {
     if (batches.options_.device->type == Device::Type::cuda) {
       const auto rows = size_t(batches.own_rows(batches.rows_of({})));
       const size_t labels = rows * sizeof(int32_t);
@@ -79,46 +79,40 @@ class Batches::Ahead {
     }
   }
 
-  // The batch of that position; the two behind it are begun.
-  Batch take(BatchPosition at) {
-    if (!sent_ || sent_->at != at) {
-      arrive();
-      send(at);
-    }
+  // The next batch; the two behind it are begun. Of no use any more once it has thrown.
+  Batch take() {
+    if (!sent_) send();
     const Batch batch = arrive();
-    const BatchPosition next = batches_.after(at);
-    send(next);
-    begin(batches_.after(next));
+    send();
+    begin();
     return batch;
   }
 
  private:
   struct Sent {
-    BatchPosition at;
     Batch batch;
     cuda::Upload* upload;  // null: it is there
   };
 
-  void begin(BatchPosition at) {
-    making_ = at;
+  void begin() {
     slot_ = (slot_ + 1) % std::size(slots_);
-    task_ = std::packaged_task<Batch()>([this, at, upload = slots_[slot_].get()] {
+    task_ = std::packaged_task<Batch()>([this, at = next_, upload = slots_[slot_].get()] {
       if (!upload) return batches_.make(at);
       upload->wait_on_host();
       return batches_.make(at, static_cast<std::byte*>(upload->memory()));
     });
+    next_ = batches_.after(next_);
     made_ = task_.get_future();
     asked_.release();
   }
 
-  void send(BatchPosition at) {
-    if (made_.valid() && making_ != at) made_.get();
-    if (!made_.valid()) begin(at);
+  void send() {
+    if (!made_.valid()) begin();
     const Batch here = made_.get();
     const Device device = *batches_.options_.device;
     cuda::Upload* const upload = slots_[slot_].get();
     if (!upload) {
-      sent_ = Sent{at, {here.images.to(device), here.labels.to(device), here.of}, nullptr};
+      sent_ = Sent{{here.images.to(device), here.labels.to(device), here.of}, nullptr};
       return;
     }
     const auto sent_to = [&](const Tensor& from, Tensor& to) -> cuda::Upload::Part {
@@ -129,7 +123,7 @@ class Batches::Ahead {
     const auto images = sent_to(here.images, there.images),
                labels = sent_to(here.labels, there.labels);
     upload->start({images, labels});
-    sent_ = Sent{at, there, upload};
+    sent_ = Sent{there, upload};
   }
 
   // What was sent, for the caller to launch work with, or to drop.
@@ -150,8 +144,8 @@ class Batches::Ahead {
 
   Batches& batches_;
   std::array<std::unique_ptr<cuda::Upload>, 3> slots_;  // on cuda
-  size_t slot_ = 0;                                     // of making_
-  BatchPosition making_;                                // if made_ is valid
+  size_t slot_ = 0;                                     // of what is made
+  BatchPosition next_;                                  // of what is begun next
   std::optional<Sent> sent_;
   std::binary_semaphore asked_{0};
   bool stop_ = false;
@@ -311,8 +305,14 @@ Split Batches::augmented(int64_t epoch, const Tensor& index) const {
 }
 
 Batch Batches::next() {
-  if (!resident() && !ahead_) ahead_ = std::make_unique<Ahead>(*this);
-  const Batch batch = resident() ? make(position()) : ahead_->take(position());
+  Batch batch;
+  if (resident()) {
+    batch = make(position());
+  } else {
+    auto ahead = ahead_ ? std::move(ahead_) : std::make_unique<Ahead>(*this);
+    batch = ahead->take();  // where that throws, it goes
+    ahead_ = std::move(ahead);
+  }
   advance();
   placed_ = false;
   return batch;
