@@ -64,14 +64,11 @@ endfunction()
 # sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are libraries
 # of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition
 # SINTER_HAS_OPENMP, and so on. APART: not
-# one of those that are sinter::sinter. A folder without sources is no library yet.
+# one of those that are sinter::sinter.
 function(sinter_library folder)
   cmake_parse_arguments(ARG "TEXT;APART" "ALONE" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "_module\\.cpp$")  # see sinter_module
-  if(NOT sources)
-    return()
-  endif()
   # One kernel source, compiled twice: for the emulator as C++, by a file of one line, and by nvcc
   # where there is one.
   file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
