@@ -16,12 +16,12 @@ function(sinter_precompile target)
 endfunction()
 
 # sinter_compile(TARGET [TEXT] [ALONE HEADER]): how a target of ours is compiled. In a Release build
-# loops get -O2 and the vectoriser of -O3, whose other copies of a loop double what g++ makes and the
-# time that it takes, and make no op faster; TEXT, what parses, prints and decides, gets -Og: a fifth
-# less than -O1 costs, and no training step waits for such code. With SINTER_UNITY the compiler takes
-# up to SINTER_UNITY_FILES files at a time, in equal shares, so a file-local name must be free in its
-# whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION. ALONE: each file by
-# itself, behind HEADER, which is compiled once.
+# loops get -O2 and the vectoriser of -O3, whose other copies of a loop double what g++ makes and
+# the time that it takes, and make no op faster; TEXT, what parses, prints and decides, gets -Og: a
+# fifth less than -O1 costs, and no training step waits for such code. With SINTER_UNITY the
+# compiler takes up to SINTER_UNITY_FILES files at a time, in equal shares, so a file-local name
+# must be free in its whole folder; a source that must stand alone says SKIP_UNITY_BUILD_INCLUSION.
+# ALONE: each file by itself, behind HEADER, which is compiled once.
 set(SINTER_UNITY_FILES 17)
 function(sinter_compile target)
   set(level "")
@@ -60,11 +60,10 @@ function(sinter_emulated_kernels target)
   endif()
 endfunction()
 
-# sinter_library(FOLDER [TEXT] [ALONE HEADER] [APART] [USES TARGET...]) The static library sinter_FOLDER (alias
-# sinter::FOLDER) of all sources below FOLDER, linked with those made before it. USES are libraries
-# of others, linked where they were found: OpenMP::OpenMP_CXX then gives the definition
-# SINTER_HAS_OPENMP, and so on. APART: not
-# one of those that are sinter::sinter.
+# sinter_library(FOLDER [TEXT] [ALONE HEADER] [APART] [USES TARGET...]) The static library
+# sinter_FOLDER (alias sinter::FOLDER) of all sources below FOLDER, linked with those made before
+# it. USES are libraries of others, linked where they were found: OpenMP::OpenMP_CXX then gives the
+# definition SINTER_HAS_OPENMP, and so on. APART: not one of those that are sinter::sinter.
 function(sinter_library folder)
   cmake_parse_arguments(ARG "TEXT;APART" "ALONE" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/numbers.h"
 #include "data/digits.h"
+#include "ops/ops.h"
 
 namespace sinter {
 namespace {
@@ -32,19 +33,6 @@ std::optional<Shape> shape_of_images(const std::vector<int64_t>& dims) {
   return {};
 }
 
-// [N, H, W, C] -> [N, C, H, W], the shape of the result.
-std::vector<uint8_t> channels_first(const std::vector<uint8_t>& in, const Shape& shape) {
-  const int64_t channels = shape[1], pixels = shape[2] * shape[3];
-  std::vector<uint8_t> out(in.size());
-  for (int64_t image = 0; image < shape[0]; ++image) {
-    for (int64_t c = 0; c < channels; ++c) {
-      for (int64_t i = 0; i < pixels; ++i)
-        out[(image * channels + c) * pixels + i] = in[(image * pixels + i) * channels + c];
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string FileArray::describe() const { return str(name_of(dtype), "[", join(dims), "]"); }
@@ -56,20 +44,21 @@ Tensor FileArray::images() const {
           ", wanted u8 or f32 [N, H, W], [N, H, W, C] with at most 4 channels, or [N, 784]"),
       dims.size() == 1 ? "labels? the images come first"
                        : "x.reshape(-1, H, W), x.transpose(0, 2, 3, 1)");
+  const int64_t channels = (*shape)[1], pixels = (*shape)[2] * (*shape)[3];
   std::vector<uint8_t> scaled;
   if (dtype == DType::f32) {
-    const int64_t pixels = (*shape)[1] * (*shape)[2] * (*shape)[3];
     for (const float value : items<float>()) {
       SINTER_CHECK(value >= 0 && value <= 1, data,  // no NaN is
-          str("data: pixel out of range: ", value, " in image ", int64_t(scaled.size()) / pixels,
-              " of ", name, "; f32 pixels are 0..1"),
+          str("data: pixel out of range: ", value, " in image ",
+              int64_t(scaled.size()) / (channels * pixels), " of ", name, "; f32 pixels are 0..1"),
           "x / 255, before any normalization");
       scaled.push_back(uint8_t(std::lround(value * 255)));
     }
   }
   const std::vector<uint8_t>& levels = dtype == DType::f32 ? scaled : bytes;
-  if ((*shape)[1] > 1) return Tensor::from(channels_first(levels, *shape), *shape);
-  return Tensor::from(levels, *shape);
+  if (channels == 1) return Tensor::from(levels, *shape);
+  const Tensor channels_last = Tensor::from(levels, {(*shape)[0], pixels, channels});
+  return reshape(copy(transpose(channels_last)), *shape);
 }
 
 Tensor FileArray::labels() const {

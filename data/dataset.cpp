@@ -14,10 +14,10 @@
 #include "core/crc32.h"
 #include "core/error.h"
 #include "core/numbers.h"
-#include "data/batches.h"
 #include "data/digits.h"
 #include "data/idx.h"
 #include "data/npy.h"
+#include "data/tensor_batches.h"
 
 namespace sinter {
 namespace {
@@ -79,24 +79,6 @@ std::vector<std::string> listed_files(const std::string& what) {
   return files;
 }
 
-Split empty_split(int64_t n, const ImageShape& shape = {}) {
-  return {Tensor::empty({n, shape.channels, shape.height, shape.width}, DType::u8),
-      Tensor::empty({n}, DType::i32)};
-}
-
-// The rows in another order, in memory of their own.
-Split reordered(const Split& split, const std::vector<int32_t>& order) {
-  const Split out = empty_split(split.size(), split.image());
-  const auto pixels = size_t(split.image().pixels());
-  for (size_t i = 0; i < order.size(); ++i) {
-    const auto from = size_t(order[i]);
-    std::copy_n(split.images.data<uint8_t>() + from * pixels, pixels,
-        out.images.data<uint8_t>() + i * pixels);
-    out.labels.data<int32_t>()[i] = split.labels.data<int32_t>()[from];
-  }
-  return out;
-}
-
 // Each label in one run. Of a few items that may be chance.
 bool is_sorted_by_label(const Split& split) {
   const int32_t *labels = split.labels.data<int32_t>(), *const end = labels + split.size();
@@ -119,7 +101,8 @@ void check_labels(const Split& split, int64_t classes, const std::string& name) 
 
 Split synthetic(const DataOptions& options, uint64_t first, int64_t n) {
   if (options.limit > 0) n = std::min(n, options.limit);
-  Split split = empty_split(n);
+  const Split split{
+      Tensor::empty({n, 1, kImageSide, kImageSide}, DType::u8), Tensor::empty({n}, DType::i32)};
   draw_digits(options.data_seed, first,
       {split.images.data<uint8_t>(), size_t(split.images.numel())},
       {split.labels.data<int32_t>(), size_t(n)});
@@ -175,7 +158,9 @@ Dataset load_place(const std::string& what, std::string how, const DataOptions& 
         "DataOptions.what = IMAGES,LABELS,TEST_IMAGES,TEST_LABELS");
     how += " (1/7 of it, drawn, for the test)";
     constexpr uint64_t kSplitSeed = 7;  // one split, whatever the run's seed is
-    all = reordered(all, epoch_order(all.size(), kSplitSeed, 0));
+    const TensorBatchOptions drawn{.size = all.size(), .seed = kSplitSeed};
+    const Tensors rows = TensorBatches({all.images, all.labels}, drawn).next();
+    all = {rows[0], rows[1]};
     const int64_t train = all.size() - all.size() / kShare;
     test = slice(all, train, all.size());
     all = slice(all, 0, train);

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -225,15 +224,6 @@ struct InputFile {
              : "");
 }
 
-// F16 as f32: we compute in no half type but bf16.
-float from_half(uint16_t bits) {
-  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-  const float magnitude = exponent == 31  ? (fraction ? NAN : INFINITY)
-                          : exponent == 0 ? std::ldexp(float(fraction), -24)
-                                          : std::ldexp(float(fraction + 1024), exponent - 25);
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
-
 }  // namespace
 
 SafetensorsFile read_safetensors(const std::string& path) {
@@ -272,6 +262,7 @@ SafetensorsFile read_safetensors(const std::string& path) {
     file.read(to, bytes);
     crc = crc32(to, bytes, crc);
     if (!e.type->same) {
+      const auto from_half = [](uint16_t bits) { return float(std::bit_cast<_Float16>(bits)); };
       std::ranges::transform(raw, t.data<float>(), from_half);
       halves.push_back(escaped(e.name));
     }
