@@ -23,7 +23,6 @@ template <class T> std::shared_ptr<T> borrowed(T& object) {
   return {std::shared_ptr<void>(), &object};
 }
 
-
 std::shared_ptr<nn::Module> given(std::shared_ptr<nn::Module> model) {
   SINTER_CHECK(model, usage, "trainer: the model is nullptr");
   return model;
