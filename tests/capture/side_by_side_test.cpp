@@ -58,7 +58,7 @@ Tensors input(const Shape& shape, Device device) {
 
 using End = std::function<Tensor(const Tensors&)>;
 
-struct Options {
+struct HeadOptions {
   Shape input{kBatchRows, kInputs};
   bool biased = false;
   Device device = kCpu;
@@ -66,7 +66,7 @@ struct Options {
 
 // The ops of the captured step, which gives what the eager one does.
 std::string ops(const std::vector<int64_t>& widths, const End& end, const char* rules,
-    const Options& options = {}) {
+    const HeadOptions& options = {}) {
   const auto& [shape, biased, device] = options;
   Linears eager(widths, end, biased, device), fused(widths, end, biased, device);
   const auto parameters = [&](const capture::ParameterVisitor& visit) {
@@ -119,7 +119,7 @@ void check_attention(Device device) {
     for (const Shape& shape : {Shape{2, 5, 6}, Shape{1, 1, 6}, Shape{3, 1, 6}, Shape{1, 4, 6}}) {
       if (device == kSimt && shape[1] < 5) continue;
       SCOPED_TRACE(str(shape.str(), " ", biased));
-      const Options options{shape, biased, device};
+      const HeadOptions options{shape, biased, device};
       EXPECT_EQ(count(ops({6, 6, 6}, attention, "none", options), "linear"), 3);
       const std::string merged = ops({6, 6, 6}, attention, "merge_linear", options);
       EXPECT_EQ(count(merged, "linear"), 1) << merged;
@@ -133,7 +133,7 @@ TEST(SideBySide, QueriesKeysAndValuesOfHeadsAreOneProduct) { check_attention(kCp
 TEST(SideBySideSimt, QueriesKeysAndValuesOfHeadsAreOneProduct) { check_attention(kSimt); }
 
 TEST(SideBySide, BiasesThatAreNeighboursComeAlong) {
-  const Options biased{.biased = true};
+  const HeadOptions biased{.biased = true};
   EXPECT_EQ(count(ops(
                       {4, 2, 3}, [](const Tensors& t) { return sum(t[0]) * t[1] + sum(t[2]); },
                       "merge_linear", biased),

@@ -22,7 +22,7 @@ inline constexpr Device kSimt{Device::Type::simt, 0};
 // rows of whole vectors, odd layouts.
 inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   std::vector<std::pair<const OpDef*, Sample>> all;
-  const auto add = [&](const OpDef* op, Tensors in, const Attrs& attrs, const char* what,
+  const auto add = [&](const OpDef* op, Tensors in, const Attrs& attrs, const std::string& what,
                        bool differentiable = true) {
     all.push_back({op,
         {.in = std::move(in), .attrs = attrs, .what = what, .differentiable = differentiable}});
