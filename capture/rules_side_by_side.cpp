@@ -75,11 +75,9 @@ void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
   const Value w = r.graph.values[whole];
   const int64_t second = w.strides[dim] * r.graph.values[a].shape[dim];
   for (const auto& [half, begin] : {std::pair(a, int64_t{0}), {b, second}}) {
-    const int64_t width = r.graph.values[half].strides[0];
+    const int64_t width = std::max<int64_t>(r.graph.values[half].strides[0], 1);
     // A step over rows is one over rows of the whole.
-    const auto wider = [&](int64_t step) {
-      return width == 0 ? step : step / width * w.strides[0] + step % width;
-    };
+    const auto wider = [&](int64_t step) { return step / width * w.strides[0] + step % width; };
     for (const int v : r.values_beside(half)) {
       Strides strides = r.graph.values[v].strides;
       for (int d = 0; d < strides.rank(); ++d) strides[d] = wider(strides[d]);
@@ -96,9 +94,9 @@ Obstacle fixed_in_place(const Rewriter& r, int value, int dim) {
     return Obstacle{
         str("halves of a row cannot be read by ", who), str("let ", remedy, " %", value)};
   };
-  const int64_t width = r.graph.values[value].strides[0];
+  const int64_t width = std::max<int64_t>(r.graph.values[value].strides[0], 1);
   for (const int v : r.values_beside(value)) {
-    if (dim == 1 && width > 0 && !keeps_to_rows(r.graph.values[v], width))
+    if (dim == 1 && !keeps_to_rows(r.graph.values[v], width))
       return read_by("a view of it across rows", "no op view rows together of");
   }
   if (r.is_output(value)) return read_by("the caller: a result of the step", "the step not return");

@@ -33,6 +33,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
   switch (a.product) {
     case ProductKind::linear: values = {linear_to(in[0], in[1], bias, a.out)}; break;
     case ProductKind::matmul:
+      for (const Tensor& t : in.first(2)) check_rank("product_chain", "an operand", t, 2);
       values = {matmul_as(in[0], in[1], false, false, a.out, Role::dgrad)};
       break;
     case ProductKind::conv2d:
@@ -72,9 +73,6 @@ std::string limit(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<ProductChainAttrs>();
   if (const int live = code_of(a.program).registers; live > kChainRegisters)
     return str("the steps need ", live, " values at once; at most ", kChainRegisters);
-  if (a.product == ProductKind::matmul && (in[0].rank() != 2 || in[1].rank() != 2))
-    return str("the product is of several matrices: a is ", in[0].describe(), ", b is ",
-        in[1].describe(), "; both must have 2 dims");
   const Shape shape = product_shape(a, in);
   const DType type = a.type_of_results(in);
   for (const Tensor& t : a.operands(in)) {

@@ -25,14 +25,9 @@ void weight_bias_grad_cpu(const Call& call) {
 }
 
 Tensors weight_bias_grad_reference(Operands in, const Attrs&) {
+  for (const Tensor& t : in) check_rank("weight_bias_grad", "an operand", t, 2);
   return {matmul_as(in[0], in[1], true, false, wide(in[0].dtype()), Role::wgrad),
       sum_rows(in[0], Role::bgrad)};
-}
-
-std::string weight_bias_grad_limit(Operands in, const Attrs&) {
-  if (in[0].rank() == 2 && in[1].rank() == 2) return "";
-  return str("the product is of several matrices: dy is ", in[0].describe(), ", x is ",
-      in[1].describe(), "; both must have 2 dims");
 }
 
 std::vector<Form> weight_bias_grad_forms() {
@@ -203,7 +198,6 @@ const OpDef kWeightBiasGradOp = listed<kWeightBiasGradOp>(
         .cpu = weight_bias_grad_cpu,
         .strided = 0b10,
         .reference = weight_bias_grad_reference,
-        .limit = weight_bias_grad_limit,
         .forms = weight_bias_grad_forms});
 const OpDef kWeightGradUpdateOp = listed<kWeightGradUpdateOp>(
     {.formula =

@@ -41,33 +41,19 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
-constexpr int kMostBatchDims = 2;
-
-void check_matrices(const Tensor& a, const Tensor& b, bool of_b) {
-  const Tensor& t = of_b ? b : a;
-  const char* const name = of_b ? "b" : "a";
-  const Shape column{t.numel(), 1}, row{1, t.numel()};
-  SINTER_CHECK(t.rank() >= 2 && t.rank() <= 2 + kMostBatchDims, shape,
-      str("matmul: wrong rank: ", of_b ? describe({{"a", &a}, {"b", &b}}) : describe({{"a", &a}}),
-          "; ", name, " must have 2..", 2 + kMostBatchDims, " dims, it has ", t.rank()),
-      t.rank() == 1 ? str("reshape(", name, ", ", (of_b ? column : row).str(), ")") : "");
-}
-
-// That of dims d, counted from the last, of all products.
-int64_t batch_size(const Tensor& a, const Tensor& b, int d) {
-  const int64_t of_a = d <= a.rank() ? a.size(-d) : 1, of_b = d <= b.rank() ? b.size(-d) : 1;
-  SINTER_CHECK(of_a == of_b || of_a == 1 || of_b == 1, shape,
-      str("matmul: batch sizes differ: ", describe({{"a", &a}, {"b", &b}}), "; a.shape[",
-          a.rank() - d, "] is ", of_a, ", b.shape[", b.rank() - d, "] is ", of_b,
-          ", and neither is 1"));
-  return of_a == 1 ? of_b : of_a;
-}
-
 Tensors matmul_infer(Operands in, const Attrs& attrs) {
   const auto& [trans_a, trans_b, out] = attrs.as<MatmulAttrs>();
   const Tensor &a = in[0], &b = in[1];
-  check_matrices(a, b, false);
-  check_matrices(a, b, true);
+  for (const char name : {'a', 'b'}) {
+    const Tensor& t = name == 'a' ? a : b;
+    SINTER_CHECK(t.rank() >= 2 && t.rank() <= 4, shape,
+        str("matmul: wrong rank: ",
+            name == 'a' ? describe({{"a", &a}}) : describe({{"a", &a}, {"b", &b}}), "; ", name,
+            " must have 2..4 dims, it has ", t.rank()),
+        t.rank() != 1 ? ""
+                      : str("reshape(", name, ", [", name == 'a' ? "1, " : "", t.numel(),
+                            name == 'a' ? "" : ", 1", "])"));
+  }
   const int inner_a = a.rank() - (trans_a ? 2 : 1), inner_b = b.rank() - (trans_b ? 1 : 2);
   const int64_t rows = a.size(trans_a ? -1 : -2), cols = b.size(trans_b ? -2 : -1);
   SINTER_CHECK(a.size(inner_a) == b.size(inner_b), shape,
@@ -78,7 +64,14 @@ Tensors matmul_infer(Operands in, const Attrs& attrs) {
           ? str("matmul(a, b, ", trans_a ? "true, " : "false, ", trans_b ? "false)" : "true)")
           : "");
   Shape shape;
-  for (int d = std::max(a.rank(), b.rank()); d > 2; --d) shape.push_back(batch_size(a, b, d));
+  for (int d = std::max(a.rank(), b.rank()); d > 2; --d) {
+    const int64_t of_a = d <= a.rank() ? a.size(-d) : 1, of_b = d <= b.rank() ? b.size(-d) : 1;
+    SINTER_CHECK(of_a == of_b || of_a == 1 || of_b == 1, shape,
+        str("matmul: batch sizes differ: ", describe({{"a", &a}, {"b", &b}}), "; a.shape[",
+            a.rank() - d, "] is ", of_a, ", b.shape[", b.rank() - d, "] is ", of_b,
+            ", and neither is 1"));
+    shape.push_back(of_a == 1 ? of_b : of_a);
+  }
   shape.push_back(rows);
   shape.push_back(cols);
   return {Tensor::shape_only(shape, out, a.device())};
