@@ -58,8 +58,8 @@ void settle_shapes(Rewriter& r);
 Rewriter rewrite(
     const Graph& recorded, const RuleSet& set, Device::Type device, Refused refused = {});
 
-// The code of rules: rules_attention.cpp, rules_loss.cpp, rules_side_by_side.cpp, rules_conv.cpp, rules_update.cpp,
-// rules_pointwise.cpp.
+// The code of rules: rules_attention.cpp, rules_loss.cpp, rules_side_by_side.cpp, rules_conv.cpp,
+// rules_update.cpp, rules_pointwise.cpp.
 namespace rule {
 bool attention(Rewriter& r, int i);
 bool round_loss_gradient(Rewriter& r, int i);

@@ -118,15 +118,15 @@ Tensor sum_rows(const Tensor& x, Role role = Role::none);
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal = false,
     std::optional<double> scale = {});
 struct AttentionOptions {
-  bool causal = false;             // PyTorch's is_causal
+  bool causal = false;               // PyTorch's is_causal
   std::optional<double> scale = {};  // or 1 / sqrt(D)
-  double dropout = 0;              // of the weights; as PyTorch's, whether one trains or not
-  bool enable_gqa = false;         // may G be less than H?
+  double dropout = 0;                // of the weights; as PyTorch's, whether one trains or not
+  bool enable_gqa = false;           // may G be less than H?
 };
 // The same in plain ops, as by hand: two products, softmax between them, and the weights in memory.
 // Capture makes it `attention`; with dropout it stays as it is. Names and meanings are PyTorch's.
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-    const AttentionOptions& options = {});
+Tensor scaled_dot_product_attention(
+    const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options = {});
 struct Conv2dAttrs {
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;  // padding: zeros on both sides
   SINTER_FIELDS(Conv2dAttrs, stride_h, stride_w, pad_h, pad_w)

@@ -1,6 +1,7 @@
 // What one source needs to know of the side that it is compiled for, the host's or a card's.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -32,6 +33,17 @@ SINTER_FN uint16_t round_to_bf16(float x) {
   const auto u = __builtin_bit_cast(uint32_t, x);
   const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   return uint16_t(x == x ? rounded : (u >> 16) | 0x40u);
+#endif
+}
+
+// 1 / x for 1 <= x <= 2: on a card its own division, less what that asks of other x.
+SINTER_FN float inverse_of_1_to_2(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return ::fmaf(y, ::fmaf(-x, y, 1.0f), y);
+#else
+  return 1 / x;
 #endif
 }
 
