@@ -5,6 +5,8 @@
 // (autograd/autograd.h). At the end the ops themselves.
 #pragma once
 
+#include <optional>
+
 #include "ops/op.h"
 #include "ops/optim/step_state.h"
 
@@ -102,6 +104,12 @@ Tensor matmul_as(
     const Tensor& a, const Tensor& b, bool trans_a, bool trans_b, DType out, Role role);
 // sum over all but the last dim: [.., O] -> [O], f32 for bf16 input
 Tensor sum_rows(const Tensor& x, Role role = Role::none);
+// softmax(scale q k^T) v, a head at a time, and no matrix of weights in memory: q[B, H, S, D],
+// k and v[B, G, T, D] -> [B, H, S, D]. H / G heads of q read the same head of k and v. scale: or
+// 1 / sqrt(D). causal: row s reads the keys 0..s, as PyTorch has it where S and T differ. Operands
+// may be views, as heads are; a row without keys gives 0.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal = false,
+    std::optional<double> scale = {});
 struct Conv2dAttrs {
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;  // padding: zeros on both sides
   SINTER_FIELDS(Conv2dAttrs, stride_h, stride_w, pad_h, pad_w)
@@ -247,6 +255,11 @@ struct MatmulAttrs {
   DType out = DType::f32;
   SINTER_FIELDS(MatmulAttrs, trans_a, trans_b, out)
 };
+struct AttentionAttrs {
+  double scale = 1;
+  bool causal = false;
+  SINTER_FIELDS(AttentionAttrs, scale, causal)
+};
 struct Conv2dGradAttrs {  // those of the conv2d, and the two sizes that its gradients cannot know
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
   int64_t height = 0, width = 0;  // of x, for conv2d_input_grad; of weight, for conv2d_weight_grad
@@ -340,6 +353,11 @@ struct AllReduceAttrs {
   OP(kLinearOp, linear, "x[.., I] weight[O, I] bias:same|wide[O]? -> y:out=same|wide[.., O]") \
   OP(kMatmulOp, matmul, "a[_, _] b[_, _] -> c:out=same|wide") \
   OP(kSumRowsOp, sum_rows, "x[.., O] -> sums:wide[O]") \
+  OP(kAttentionOp, attention, \
+    "q[B, H, S, D+] k[B, G, T, D] v[B, G, T, D] -> o[B, H, S, D] lse:wide[B, H, S]") \
+  OP(kAttentionBackwardOp, attention_backward, \
+    "do[B, H, S, D+] q[B, H, S, D] k[B, G, T, D] v[B, G, T, D] o[B, H, S, D] lse:wide[B, H, S] " \
+    "-> dq[B, H, S, D] dk[B, G, T, D] dv[B, G, T, D]") \
   OP(kConv2dOp, conv2d, "x[N, C, H, W] weight[O, C, R, S] bias:same|wide[O]? -> y") \
   OP(kConv2dInputGradOp, conv2d_input_grad, \
     "dy[N, O, P, Q] weight[O, C, R, S] -> dx[N, C, height, width]") \

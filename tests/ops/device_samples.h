@@ -48,6 +48,18 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
     add(op, {rows(6, 32)}, ReduceAttrs{.dims = {-1}}, "whole vectors");
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
   add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
+  for (const auto& [length, keys, depth] : {std::tuple{5, 34, 6}, {3, 4, 34}, {2, 3, 66}}) {
+    const AttentionAttrs attrs{0.2, true};
+    const auto heads = [&, d = depth](int64_t n, int64_t size, uint64_t seed) {
+      return sample_tensor({1, n, size, d}, seed, -1, 1);
+    };
+    Tensors in{heads(2, length, 1), heads(1, keys, 2), heads(1, keys, 3)};
+    add(&kAttentionOp, in, attrs, "several tiles, or a kernel for more columns", false);
+    const Tensors out = apply(kAttentionOp, in, attrs);
+    in.insert(in.begin(), heads(2, length, 4));
+    in.insert(in.end(), out.begin(), out.end());
+    add(&kAttentionBackwardOp, in, attrs, "several tiles, or parts of the columns", false);
+  }
   std::vector<Act> acts{Act::none};
   acts.insert(acts.end(), std::begin(kActivations), std::end(kActivations));
   for (const Act act : acts) {
@@ -134,15 +146,15 @@ inline Attrs with_dtype(Attrs attrs, DType dtype) {
   return attrs;
 }
 
-// d sum(outputs * fixed weights) / d inputs.
-inline Tensors gradients(
-    const OpDef& op, const Tensors& in, const Attrs& attrs, bool first_only = false) {
+// d sum(outputs * fixed weights) / d inputs. `plain`: of the op's reference.
+inline Tensors gradients(const OpDef& op, const Tensors& in, const Attrs& attrs,
+    bool first_only = false, bool plain = false) {
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i].defined() && is_float(in[i].dtype()) && !op.writes_input(i, in.size()))
       const_cast<Tensor&>(in[i]).set_requires_grad(true);
   }
   clear_tape();
-  const Tensors out = apply(op, in, attrs);
+  const Tensors out = plain && op.reference ? op.reference(in, attrs) : apply(op, in, attrs);
   Tensor total;
   for (size_t i = 0; i < (first_only ? 1 : out.size()); ++i) {
     if (!is_float(out[i].dtype())) continue;

@@ -314,6 +314,7 @@ std::vector<PublicFunction> public_functions() {
       {"matmul", {x, y}, [](T t) { matmul(t[0], t[1], false, true); }},
       {"matmul_as", {x, y},
           [](T t) { matmul_as(t[0], t[1], false, true, DType::f32, Role::none); }},
+      {"attention", {images, images, images}, [](T t) { attention(t[0], t[1], t[2]); }},
       {"sum_rows", {x}, [](T t) { sum_rows(t[0]); }},
       {"conv2d", {images, images, row}, [](T t) { conv2d(t[0], t[1], t[2]); }, 0b100},
       {"sum", {x}, [](T t) { sum(t[0]); }},

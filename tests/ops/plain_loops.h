@@ -270,6 +270,87 @@ inline Lists of_sum(const Tensor& in, const ReduceAttrs& a, bool mean) {
   return {y};
 }
 
+// The operands of attention, whose rows and keys are counted by (b, h, r) and (b, h, t).
+struct AttentionLoops {
+  List q, k, v;
+  int64_t batch, heads, groups, rows, keys, depth;
+  Real scale;
+  bool causal;
+  AttentionLoops(const Tensor& tq, const Tensor& tk, const Tensor& tv, const AttentionAttrs& a)
+      : q(list_of(tq)),
+        k(list_of(tk)),
+        v(list_of(tv)),
+        batch(tq.size(0)),
+        heads(tq.size(1)),
+        groups(tk.size(1)),
+        rows(tq.size(2)),
+        keys(tk.size(2)),
+        depth(tq.size(3)),
+        scale(Real(a.scale)),
+        causal(a.causal) {}
+  size_t row(int64_t b, int64_t h, int64_t r) const { return size_t((b * heads + h) * rows + r); }
+  size_t of_q(size_t row, int64_t d) const { return row * size_t(depth) + size_t(d); }
+  size_t of_k(int64_t b, int64_t h, int64_t t, int64_t d) const {
+    return size_t(((b * groups + h * groups / heads) * keys + t) * depth + d);
+  }
+  int64_t read(int64_t r) const { return causal ? std::min(keys, r + 1) : keys; }
+  template <class F> void each(const F& f) const {
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t r = 0; r < rows; ++r) f(b, h, r, row(b, h, r));
+  }
+  List scores(int64_t b, int64_t h, int64_t r) const {
+    List s;
+    for (int64_t t = 0; t < read(r); ++t) {
+      s.push_back(scale * sum_over(depth, [&](int64_t d) {
+        return q[of_q(row(b, h, r), d)] * k[of_k(b, h, t, d)];
+      }));
+    }
+    return s;
+  }
+};
+inline Lists of_attention(const Tensors& in, const AttentionAttrs& a) {
+  const AttentionLoops n(in[0], in[1], in[2], a);
+  List o(n.q.size()), lse(size_t(in[0].numel() / n.depth));
+  n.each([&](int64_t b, int64_t h, int64_t r, size_t at) {
+    const List s = n.scores(b, h, r);
+    Real most = -INFINITY;
+    for (const Real x : s) most = std::max(most, x);
+    const auto count = int64_t(s.size());
+    List e;
+    for (const Real x : s) e.push_back(std::exp(x - most));
+    const Real l = sum_over(count, [&](int64_t t) { return e[size_t(t)]; });
+    lse[at] = count == 0 ? -INFINITY : std::log(l) + most;
+    for (int64_t d = 0; d < n.depth && count > 0; ++d) {
+      o[n.of_q(at, d)] =
+          sum_over(count, [&](int64_t t) { return e[size_t(t)] * n.v[n.of_k(b, h, t, d)]; }) / l;
+    }
+  });
+  return {o, lse};
+}
+inline Lists of_attention_backward(const Tensors& in, const AttentionAttrs& a) {
+  const AttentionLoops n(in[1], in[2], in[3], a);
+  const List d_o = list_of(in[0]), o = list_of(in[4]), lse = list_of(in[5]);
+  List dq(n.q.size()), dk(n.k.size()), dv(n.v.size());
+  n.each([&](int64_t b, int64_t h, int64_t r, size_t at) {
+    const List s = n.scores(b, h, r);
+    const Real delta =
+        sum_over(n.depth, [&](int64_t d) { return d_o[n.of_q(at, d)] * o[n.of_q(at, d)]; });
+    for (int64_t t = 0; t < int64_t(s.size()); ++t) {
+      const Real p = std::exp(s[size_t(t)] - lse[at]);
+      const Real dp = sum_over(
+          n.depth, [&](int64_t d) { return d_o[n.of_q(at, d)] * n.v[n.of_k(b, h, t, d)]; });
+      for (int64_t d = 0; d < n.depth; ++d) {
+        const size_t i = n.of_q(at, d), j = n.of_k(b, h, t, d);
+        dq[i] += n.scale * p * (dp - delta) * n.k[j];
+        dk[j] += n.scale * p * (dp - delta) * n.q[i];
+        dv[j] += p * d_o[i];
+      }
+    }
+  });
+  return {dq, dk, dv};
+}
+
 // By the op: of the operands, of any type and strides on the CPU, and the attributes its results,
 // then the floating operands that it changes.
 inline const auto& all() {
@@ -304,6 +385,12 @@ inline const auto& all() {
           }},
       {&kBatchNorm2dWeightGradOp, [](auto& t, auto&) { return of_batch_norm_weight_grad(t); }},
       {&kBatchNorm2dBackwardOp, [](auto& t, auto&) { return of_batch_norm_backward(t); }},
+      {&kAttentionOp,
+          [](auto& t, auto& a) { return of_attention(t, a.template as<AttentionAttrs>()); }},
+      {&kAttentionBackwardOp,
+          [](auto& t, auto& a) {
+            return of_attention_backward(t, a.template as<AttentionAttrs>());
+          }},
       {&kArgmaxOp, [](auto& t, auto& a) { return of_argmax(t[0], a.template as<DimAttrs>().dim); }},
       {&kSumOp, [](auto& t, auto& a) { return of_sum(t[0], a.template as<ReduceAttrs>(), false); }},
       {&kMeanOp, [](auto& t, auto& a) { return of_sum(t[0], a.template as<ReduceAttrs>(), true); }},

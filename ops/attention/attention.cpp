@@ -1,0 +1,134 @@
+// attention: o = softmax(scale q k^T) v by an online softmax (Milakov and Gimelshein, arXiv
+// 1805.02867; Rabe and Staats, arXiv 2112.05682; Dao et al., arXiv 2205.14135): a row keeps the
+// maximum m and the sum l of e^(s - m) over the keys that it has seen, and what it summed so far is
+// scaled where a tile of keys moves the maximum. So no [S, T] is in memory. lse = m + log l is
+// saved for backward, which makes the weights anew, tile by tile: p = e^(s - lse).
+//
+//   dv = p^T do    dp = do v^T    ds = p (dp - rowsum(do o)) scale    dq = ds k    dk = ds^T q
+//
+// Causal keys beyond a row are not read, but for those of a tile that another of its rows reads: a
+// NaN there may show.
+#include "ops/attention/attention.h"
+
+#include <cmath>
+
+#include "ops/kernels.h"
+
+// B batch, H heads of q, G of k and v, S rows, T keys, D depth
+namespace sinter {
+namespace {
+
+template <const OpDef& op> void check(Operands in, const Attrs&) {
+  const Tensor &q = in[in.size() > 3], &k = in[1 + (in.size() > 3)];
+  const int64_t heads = q.size(1), groups = k.size(1);
+  SINTER_CHECK(groups > 0 ? heads % groups == 0 : heads == 0, shape,
+      str(op.text(), ": heads do not divide: q is ", q.describe(), ", k is ", k.describe(),
+          "; H of q is ", heads, ", G of k is ", groups, ", and H must be a multiple of G"));
+}
+
+Cost cost(Operands in, Operands out, const Attrs& attrs) {
+  const AttentionSizes n(in[0], in[1], attrs.as<AttentionAttrs>());
+  const int64_t of_head = n.pairs() * (4 * n.depth + 5) + n.rows * (n.depth + 2);
+  return cost_of(n.batch * n.heads * of_head, in, out);
+}
+Cost backward_cost(Operands in, Operands out, const Attrs& attrs) {
+  const AttentionSizes n(in[1], in[2], attrs.as<AttentionAttrs>());
+  const int64_t of_head = n.pairs() * (10 * n.depth + 6) + n.rows * 2 * n.depth;
+  return cost_of(n.batch * n.heads * of_head, in, out);
+}
+
+// Of o alone: lse, which the public function does not give, has none.
+Tensors backward(const Saved& saved, Operands grads) {
+  Tensors out = apply(kAttentionBackwardOp,
+      {grads[0], saved.in[0], saved.in[1], saved.in[2], saved.out[0], saved.out[1]}, saved.attrs,
+      Role::dgrad);
+  for (int i = 0; i < 3; ++i) {
+    if (!saved.wants(i)) out[size_t(i)] = {};
+  }
+  return out;
+}
+
+// What both mean, in plain ops over [B, G, H / G, S, T, D]: products are pointwise, with sums.
+struct InPlainOps {
+  const AttentionSizes n;
+  Tensor reads;  // [S, T, 1]: 1 where the row reads the key, else 0
+  InPlainOps(const Tensor& q, const Tensor& k, const Attrs& attrs)
+      : n(q, k, attrs.as<AttentionAttrs>()) {
+    std::vector<double> all;
+    for (int64_t r = 0; r < n.rows; ++r)
+      for (int64_t t = 0; t < n.keys; ++t) all.push_back(!n.causal || t <= r);
+    reads = cast(Tensor::from(all, {n.rows, n.keys, 1}), q.dtype()).to(q.device());
+  }
+  Tensor rows(const Tensor& t, int64_t depth) const {
+    return reshape(t, {n.batch, n.groups, n.heads_of_group(), n.rows, 1, depth});
+  }
+  Tensor keys(const Tensor& t) const {
+    return reshape(t, {n.batch, n.groups, 1, 1, n.keys, n.depth});
+  }
+  Tensor scores(const Tensor& q, const Tensor& k) const {
+    return scale(sum(rows(q, n.depth) * keys(k), -1, true), n.scale);
+  }
+  // Of scores less a number of each row; no key that is not read overflows.
+  Tensor weights(const Tensor& s) const { return exp(s * reads) * reads; }
+};
+Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
+Tensors reference(Operands in, const Attrs& attrs) {
+  const Tensor& q = in[0];
+  const Shape rows(std::span(q.shape().begin(), 3));
+  const DType type = wide(q.dtype());
+  const InPlainOps plain(q, in[1], attrs);
+  if (plain.n.keys == 0) {  // of which there is no maximum
+    const Tensor none = plain.rows(q, plain.n.depth) * plain.keys(in[1]) * plain.keys(in[2]);
+    return {reshape(sum(none, 4), q.shape()),
+        broadcast_to(constant(-INFINITY, type, q.device()), rows)};
+  }
+  const Tensor s = plain.scores(q, in[1]), most = detach(max(s * plain.reads, 4, true)),
+               e = plain.weights(s - most), l = sum(e, 4, true);
+  return {reshape(sum(e / l * plain.keys(in[2]), 4), q.shape()),
+      as(reshape(log(l) + most, rows), type)};
+}
+Tensors backward_reference(Operands in, const Attrs& attrs) {
+  const Tensor &q = in[1], &k = in[2];
+  const InPlainOps plain(q, k, attrs);
+  const int64_t depth = plain.n.depth;
+  const Tensor p = plain.weights(plain.scores(q, k) - plain.rows(as(in[5], q.dtype()), 1)),
+               d_o = plain.rows(in[0], depth), dp = sum(d_o * plain.keys(in[3]), -1, true),
+               delta = sum(d_o * plain.rows(in[4], depth), -1, true),
+               ds = scale(p * (dp - delta), plain.n.scale);
+  return {reshape(sum(ds * plain.keys(k), 4), q.shape()),
+      reshape(sum(ds * plain.rows(q, depth), Dims{2, 3}), k.shape()),
+      reshape(sum(p * d_o, Dims{2, 3}), k.shape())};
+}
+
+}  // namespace
+
+const OpDef kAttentionOp = listed<kAttentionOp>({.formula = "o = softmax(scale q k^T) v, by heads",
+    .attrs = attr_type<AttentionAttrs>(),
+    .check = check<kAttentionOp>,
+    .cost = cost,
+    .cpu = on_cpu::attention,
+    .backward = backward,
+    .saves_in = 0b111,
+    .saves_out = 0b11,
+    .strided = 0b111,
+    .reference = reference});
+const OpDef kAttentionBackwardOp = listed<kAttentionBackwardOp>(
+    {.formula = "dv = p^T do, ds = p (do v^T - rowsum(do o)) scale, dq = ds k, dk = ds^T q",
+        .attrs = attr_type<AttentionAttrs>(),
+        .check = check<kAttentionBackwardOp>,
+        .cost = backward_cost,
+        .cpu = on_cpu::attention_backward,
+        .strided = 0b1111,
+        .reference = backward_reference});
+
+Tensor attention(
+    const Tensor& q, const Tensor& k, const Tensor& v, bool causal, std::optional<double> scale) {
+  const bool known = q.defined() && q.rank() == 4 && q.size(3) > 0;
+  return apply(kAttentionOp, {q, k, v},
+      AttentionAttrs{scale   ? *scale
+                     : known ? 1 / std::sqrt(double(q.size(3)))
+                             : 1,
+          causal})[0];
+}
+
+}  // namespace sinter

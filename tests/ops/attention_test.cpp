@@ -1,0 +1,195 @@
+// attention at the sizes at which its kernels change their ways, against plain loops; its operands
+// where they lie; its memory. Small samples of it go through the loops over all ops.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/parallel.h"
+#include "tests/closeness.h"
+#include "tests/ops/device_samples.h"
+#include "tests/ops/plain_loops.h"
+#include "tests/test_util.h"
+
+namespace sinter {
+namespace {
+
+struct Size {
+  int64_t heads, groups, rows, keys, depth;
+  bool causal;
+  std::string str() const {
+    return sinter::str(heads, " heads of ", groups, ", ", rows, " rows, ", keys, " keys, depth ",
+        depth, causal ? ", causal" : "");
+  }
+};
+
+Tensors operands_of(const Size& n, DType dtype, Device device = kCpu) {
+  const int64_t batch = n.heads > 1 ? 2 : 1;
+  const Shape q{batch, n.heads, n.rows, n.depth}, k{batch, n.groups, n.keys, n.depth};
+  Tensors in;
+  for (const auto& [shape, seed] : {std::pair{q, 1}, {k, 2}, {k, 3}, {q, 4}})
+    in.push_back(cast(sample_tensor(shape, uint64_t(seed), -1, 1), dtype).to(device));
+  return in;
+}
+AttentionAttrs attrs_of(const Size& n) { return {1 / std::sqrt(double(n.depth)), n.causal}; }
+
+// o, lse, dq, dk, dv of q, k, v, do.
+Tensors both(const Tensors& in, const AttentionAttrs& attrs) {
+  Tensors all = apply(kAttentionOp, {in[0], in[1], in[2]}, attrs);
+  for (const Tensor& t :
+      apply(kAttentionBackwardOp, {in[3], in[0], in[1], in[2], all[0], all[1]}, attrs))
+    all.push_back(t);
+  return all;
+}
+
+// A sum of up to 130 products of numbers up to 1, of which each is as far off as its weight: that
+// is 2^-24 of its score and of a sum of `depth` terms. In bf16 what comes back is rounded to 8
+// bits, and o, which backward reads, has been.
+double tolerance_of(const Size& n, DType dtype) {
+  const auto terms = double(n.depth + n.rows * n.heads / n.groups + n.keys);
+  if (dtype == DType::bf16) return 0x1p-8 * (2 + std::sqrt(terms) / 4);
+  return (dtype == DType::f64 ? 0x1p-53 : 0x1p-24) * 8 * std::sqrt(terms);
+}
+
+void check(const Size& n, DType dtype, Device device) {
+  SCOPED_TRACE(str(n.str(), ", ", name_of(dtype)));
+  const Tensors in = operands_of(n, dtype);
+  const AttentionAttrs attrs = attrs_of(n);
+  const Tensors found = both(there(in, device), attrs);
+  const plain::Lists forward = plain::of_attention(in, attrs);
+  const Tensors saved{found[0].to(kCpu), found[1].to(kCpu)};
+  const plain::Lists backward =
+      plain::of_attention_backward({in[3], in[0], in[1], in[2], saved[0], saved[1]}, attrs);
+  for (size_t r = 0; r < found.size(); ++r) {
+    const plain::List& list = r < 2 ? forward[r] : backward[r - 2];
+    const std::vector<double> wanted(list.begin(), list.end());
+    EXPECT_TRUE(test::close(found[r].to(kCpu).to_vector<double>(), wanted,
+        {.of_each = dtype == DType::bf16 ? 0x1p-8 : 0,
+            .absolute = tolerance_of(n, dtype),
+            .empty = true}))
+        << "result " << r;
+  }
+}
+
+std::vector<Size> sizes(const std::vector<int64_t>& lengths, const std::vector<int64_t>& depths) {
+  std::vector<Size> all;
+  for (const int64_t rows : lengths) {
+    for (const int64_t keys : lengths) {
+      const int64_t depth = depths[all.size() / 2 % depths.size()];
+      for (const bool causal : {false, true}) all.push_back({1, 1, rows, keys, depth, causal});
+    }
+  }
+  for (const int64_t groups : {1, 2, 4}) {
+    for (const int64_t depth : depths) all.push_back({4, groups, 65, 70, depth, groups != 2});
+  }
+  return all;
+}
+
+TEST(Attention, IsThatOfPlainLoops) {
+  for (const Size& n : sizes({1, 7, 63, 65, 130}, {4, 32, 80, 128})) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) check(n, dtype, kCpu);
+  }
+}
+
+TEST(Attention, ThreadsDoNotShow) {
+  for (const Size& n : sizes({7, 130, 600}, {32, 20})) {
+    SCOPED_TRACE(n.str());
+    const Tensors in = operands_of(n, DType::f32);
+    std::vector<std::vector<float>> wanted;
+    for (const int threads : {1, 2, 3, 8}) {
+      const test::Scoped count(num_threads, set_num_threads, threads);
+      std::vector<std::vector<float>> found;
+      for (const Tensor& t : both(in, attrs_of(n))) found.push_back(t.to_vector<float>());
+      if (threads == 1) wanted = found;
+      EXPECT_EQ(found, wanted) << threads << " threads";
+    }
+  }
+}
+
+// Heads are views of what a layer gives, and are not copied: the same numbers to the bit.
+TEST(Attention, ReadsHeadsWhereTheyLie) {
+  const Tensor all = cast(sample_tensor({2, 70, 3 * 4 * 32}, 1), DType::f32);
+  Tensors views;
+  for (int64_t i = 0; i < 3; ++i) {
+    const Tensor part = slice(all, 2, i * 128, (i + 1) * 128);
+    views.push_back(transpose(Tensor::view_of(part.storage(), part.dtype(), {2, 70, 4, 32},
+                                  {70 * 384, 384, 32, 1}, part.offset()),
+        1, 2));
+  }
+  views.push_back(transpose(cast(sample_tensor({2, 70, 4, 32}, 5), DType::f32), 1, 2));
+  Tensors dense;
+  for (const Tensor& t : views) dense.push_back(copy(t));
+  const AttentionAttrs attrs{0.2, true};
+  const int64_t before = allocator(kCpu).stats().requests;
+  const Tensors found = both(views, attrs);
+  EXPECT_EQ(allocator(kCpu).stats().requests - before, 5) << "the results, and no copy";
+  const Tensors wanted = both(dense, attrs);
+  for (size_t r = 0; r < found.size(); ++r)
+    EXPECT_EQ(found[r].to_vector<float>(), wanted[r].to_vector<float>()) << "result " << r;
+}
+
+// No [S, T] of a head: that of all would be 64 MB.
+TEST(Attention, TakesNoMemoryForItsWeights) {
+  const Tensors in = operands_of({2, 2, 2048, 2048, 64, true}, DType::f32);
+  const int64_t before = allocator(kCpu).stats().live_bytes;
+  allocator(kCpu).reset_peak();
+  const Tensors out = both(in, attrs_of({2, 2, 2048, 2048, 64, true}));
+  const int64_t of_q = 2 * 2048 * 64 * 4 * 2, lse = 2 * 2 * 2048 * 4;
+  EXPECT_LE(allocator(kCpu).stats().peak_bytes - before, 4 * of_q + lse + 5 * 4096);
+}
+
+// The scores of a tile may all be -inf before one that has numbers.
+TEST(Attention, ARowBeginsWithKeysThatWeighNothing) {
+  const int64_t keys = 70;
+  const Tensor q = Tensor::ones({1, 1, 1, 4}),
+               v = cast(sample_tensor({1, 1, keys, 4}, 1), DType::f32);
+  Tensor k = Tensor::zeros({1, 1, keys, 4});
+  for (int64_t t = 0; t < 66; ++t) k.data<float>()[t * 4] = -INFINITY;
+  const std::vector<float> o = attention(q, k, v).to_vector<float>();
+  for (int64_t d = 0; d < 4; ++d) {
+    double wanted = 0;
+    for (int64_t t = 66; t < keys; ++t) wanted += double(v.data<float>()[t * 4 + d]) / 4;
+    EXPECT_NEAR(o[size_t(d)], wanted, 1e-6);
+  }
+  for (int64_t t = 0; t < keys; ++t) k.data<float>()[t * 4] = -INFINITY;
+  for (const float x : attention(q, k, v).to_vector<float>()) EXPECT_TRUE(std::isnan(x));
+}
+
+TEST(Attention, ANanShowsInTheRowsThatReadIt) {
+  Tensors in = operands_of({1, 1, 130, 130, 8, true}, DType::f32);
+  in[1].data<float>()[100 * 8] = NAN;  // key 100 of the first batch
+  const std::vector<float> o = attention(in[0], in[1], in[2], true).to_vector<float>();
+  for (int64_t r = 0; r < 130; ++r) EXPECT_EQ(std::isnan(o[size_t(r) * 8]), r >= 100) << r;
+}
+
+TEST(Attention, ScaleIsThatOfTheDepth) {
+  const Tensors in = operands_of({2, 2, 5, 5, 16, false}, DType::f64);
+  EXPECT_EQ(attention(in[0], in[1], in[2]).to_vector<double>(),
+      attention(in[0], in[1], in[2], false, 0.25).to_vector<double>());
+}
+
+TEST(Attention, ErrorsNameWhatDoesNotFit) {
+  const auto t = [](const Shape& shape) { return Tensor::zeros(shape); };
+  test::expect_error(Error::Kind::shape,
+      {"attention: heads do not divide: q is f32[1, 6, 5, 8] cpu, k is f32[1, 4, 7, 8] cpu",
+          "H of q is 6, G of k is 4"},
+      [&] {
+        attention(t({1, 6, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 7, 8}));
+      });
+  test::expect_error(Error::Kind::shape,
+      {"attention: shapes differ: k is f32[1, 4, 7, 8] cpu, v is f32[1, 4, 6, 8] cpu"}, [&] {
+        attention(t({1, 4, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 6, 8}));
+      });
+  test::expect_error(
+      Error::Kind::shape, {"attention: wrong rank: q is f32[4, 5, 8] cpu", "4 dims"}, [&] {
+        attention(t({4, 5, 8}), t({1, 4, 7, 8}), t({1, 4, 7, 8}));
+      });
+}
+
+TEST(AttentionSimt, IsThatOfPlainLoops) {
+  for (const Size& n : sizes({1, 65}, {4, 32, 80, 128})) {
+    for (const DType dtype : {DType::f32, DType::bf16}) check(n, dtype, kSimt);
+  }
+}
+
+}  // namespace
+}  // namespace sinter
