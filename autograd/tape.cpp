@@ -301,6 +301,17 @@ void Tape::finish(Slot& slot, Tensor& gradient) const {
   deliver(slot, leaf ? std::move(gradient) : gradient);
 }
 
+// Of a root that is all there is, over the rows of it that count.
+static Tensor gradient_of_mean(const Tensor& root, int64_t rows_of_all) {
+  const int64_t rows = rows_of_all > 0 ? rows_of_all : root.numel();
+  const Tensor& counted = root.autograd().counted;
+  if (rows_of_all > 0 || !counted.defined())
+    return filled_with(
+        rows > 0 ? 1.0 / double(rows) : 0, root.shape(), root.dtype(), root.device());
+  const Tensor n = counted.dtype() == root.dtype() ? counted : cast(counted, root.dtype());
+  return broadcast_to(1 / maximum(n, constant_like(n, 1)), root.shape());
+}
+
 void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   check_idle("backward");
   SINTER_CHECK(root.defined() && root.requires_grad(), state,
@@ -320,9 +331,7 @@ void Tape::backward(const Tensor& root, const BackwardOptions& options) {
   if (grad_output.defined()) {
     check_fits("gradient", grad_output, "root", root);
   } else {
-    const int64_t rows = options.rows > 0 ? options.rows : root.numel();
-    grad_output =
-        filled_with(rows > 0 ? 1.0 / double(rows) : 0, root.shape(), root.dtype(), root.device());
+    grad_output = gradient_of_mean(root, options.rows);
   }
   if (root_slot < 0) {  // a leaf that no op has used
     Slot slot;

@@ -173,6 +173,10 @@ struct AutogradMeta {
   // Of a resident number that never changes, such as the grad_output of backward, and of views of
   // it: so that nobody waits for the device to learn it.
   std::optional<double> constant;
+  // Of losses of which some rows do not count: which do, u8[B], and how many, f32[1]. Of a gradient
+  // that was averaged over them: how many of this process, and of all (Note [Rows that do not
+  // count] in ops/rows/losses.cpp).
+  Tensor counts, counted, counted_of_all;
 };
 
 // values(), then describe(); of a meta or an undefined tensor describe() alone.

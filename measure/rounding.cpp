@@ -100,8 +100,9 @@ SumKind sum_kind_of(const OpDef& op) {
   if (&op == &kLogSoftmaxOp) return SumKind::log_softmax;
   if (&op == &kLogSoftmaxBackwardOp) return SumKind::log_softmax_backward;
   static const std::set<const OpDef*> others{&kSoftmaxBackwardOp, &kMseOp, &kMseBackwardOp,
-      &kLayerNormOp, &kLayerNormBackwardOp, &kLayerNormWeightGradOp, &kBatchNorm2dOp,
-      &kBatchNorm2dEvalOp, &kBatchNorm2dBackwardOp, &kBatchNorm2dWeightGradOp};
+      &kLayerNormOp, &kLayerNormBackwardOp, &kLayerNormWeightGradOp, &kRmsNormOp,
+      &kRmsNormBackwardOp, &kRmsNormWeightGradOp, &kBatchNorm2dOp, &kBatchNorm2dEvalOp,
+      &kBatchNorm2dBackwardOp, &kBatchNorm2dWeightGradOp};
   return others.contains(&op) ? SumKind::other : SumKind::sum;
 }
 

@@ -5,6 +5,8 @@
 // (autograd/autograd.h). At the end the ops themselves.
 #pragma once
 
+#include <optional>
+
 #include "ops/op.h"
 #include "ops/optim/step_state.h"
 
@@ -20,6 +22,10 @@ Tensor maximum(const Tensor& a, const Tensor& b);  // the gradient: half to each
                                                    // to both where one is NaN
 Tensor where(
     const Tensor& condition, const Tensor& a, const Tensor& b);  // any type, non-zero takes a
+// x, but `value` where the mask is not zero: where() of them. In place, without a gradient: of an x
+// that has one, it is refused.
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+void masked_fill_(const Tensor& x, const Tensor& mask, double value);
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -81,6 +87,8 @@ inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
 Tensor reshape(
     const Tensor& x, const Shape& shape);  // one size may be -1; a non-contiguous x is copied first
 Tensor transpose(const Tensor& x, int64_t dim0 = -2, int64_t dim1 = -1);
+Tensor permute(const Tensor& x, const Dims& dims);   // dim d of the result is dim dims[d] of x
+Tensor tril(const Tensor& x, int64_t diagonal = 0);  // column c of row r is 0 if c > r + diagonal
 Tensor slice(const Tensor& x, int64_t dim, int64_t begin,
     int64_t end);  // [begin, end), negative counts from the end
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
@@ -121,19 +129,33 @@ Tensor argmax(const Tensor& x, int64_t dim = -1);  // i64, first maximum; no gra
 // Sums x down to `shape` (the adjoint of broadcasting).
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-// ---- rows of classes: over the last dim (another one is transposed there and back)
-Tensor softmax(const Tensor& x, int64_t dim = -1);
-Tensor log_softmax(const Tensor& x, int64_t dim = -1);
+// ---- rows of classes: over the last dim (another one is transposed there and back). causal: of
+// x[.., S, C] row r has the columns 0..r, and no mask is in memory; the others get 0, or -inf.
+Tensor softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
+Tensor log_softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
 // log-probabilities [B, C], labels i32 or i64 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
-// logp[c]
-Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0);
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels,
-    double label_smoothing = 0);  // nll(log_softmax(..))
+// logp[c]. A row whose label is `ignore_index` does not count: its loss and its gradient are 0, and
+// a mean is that of the others (Note [Rows that do not count] in ops/rows/losses.cpp).
+Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0,
+    std::optional<int64_t> ignore_index = {});
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0,
+    std::optional<int64_t> ignore_index = {});  // nll(log_softmax(..))
+// Tells `state`, before the updates of its step, how many rows of this process count, and how many
+// of all processes: [1]. Of none, the updates change nothing.
+void count_rows(const Tensor& state, const Tensor& own, const Tensor& all);
 Tensor mse(
     const Tensor& x, const Tensor& target);  // [B, ..] -> one mean squared difference per row, [B]
 
 // (x - mean) / sqrt(variance + eps) * weight + bias over the last dim; weight, bias [N]
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+
+// x / sqrt(mean(x^2) + eps) * weight over the last dim; weight [N], or undefined for 1
+Tensor rms_norm(const Tensor& x, const Tensor& weight = {}, double eps = 1e-5);
+
+// ---- tables
+// The rows of weight[V, D] whose numbers, 0..V-1, are the tokens, i32 or i64 [..] -> [.., D]. The
+// gradient of a row is the sum over its tokens in their order.
+Tensor embedding(const Tensor& tokens, const Tensor& weight);
 
 // ---- images [N, C, H, W], dense in that order
 // Pooling: windows of kernel_h x kernel_w, stride_h and stride_w apart, over x with pad_h and pad_w
@@ -262,9 +284,17 @@ struct DimAttrs {
   int64_t dim = -1;
   SINTER_FIELDS(DimAttrs, dim)
 };
+struct SoftmaxAttrs {
+  bool causal = false;
+  SINTER_FIELDS(SoftmaxAttrs, causal)
+};
 struct NllAttrs {
   double label_smoothing = 0;
   SINTER_FIELDS(NllAttrs, label_smoothing)
+};
+struct IgnoreAttrs {
+  int64_t ignore_index = 0;
+  SINTER_FIELDS(IgnoreAttrs, ignore_index)
 };
 struct NllBackwardAttrs {
   int64_t classes = 0;
@@ -294,6 +324,14 @@ struct DropoutAttrs {
 };
 // The place of the first element of x[rows, ..] in the batch of all ranks.
 int64_t first_element(const Tensor& x, const DropoutAttrs& attrs);
+struct RmsNormAttrs {
+  double eps = 1e-5;
+  SINTER_FIELDS(RmsNormAttrs, eps)
+};
+struct EmbeddingGradAttrs {
+  int64_t rows = 0;  // of the table
+  SINTER_FIELDS(EmbeddingGradAttrs, rows)
+};
 struct GatherBatchAttrs {
   DType out = DType::f32;  // or bf16
   bool mnist = false;      // x/255, or (x/255 - 0.1307) / 0.3081
@@ -312,6 +350,14 @@ struct ShapeAttrs {
 struct TransposeAttrs {
   int64_t dim0 = -2, dim1 = -1;
   SINTER_FIELDS(TransposeAttrs, dim0, dim1)
+};
+struct TrilAttrs {
+  int64_t diagonal = 0;
+  SINTER_FIELDS(TrilAttrs, diagonal)
+};
+struct FillAttrs {
+  double value = 0;
+  SINTER_FIELDS(FillAttrs, value)
 };
 struct SliceAttrs {
   int64_t dim = 0, begin = 0, end = 0;
@@ -357,6 +403,8 @@ struct AllReduceAttrs {
   OP(kLogSoftmaxBackwardOp, log_softmax_backward, "dy[.., C] y[.., C] -> dx[.., C]") \
   OP(kNllOp, nll, "logp[B, C] labels:i32[B] -> loss:wide[B]") \
   OP(kNllBackwardOp, nll_backward, "dloss[B] labels:i32[B] -> dlogp:out=float[B, classes]") \
+  OP(kIgnoreLabelsOp, ignore_labels, "labels:i32[B] -> used:i32[B] counts:u8[B] counted:f32[1]") \
+  OP(kCountRowsOp, count_rows, "state!:u8[_] own:float[1] all:float[1]") \
   OP(kMseOp, mse, "x[B, ..] target[B, ..] -> loss:wide[B]") \
   OP(kMseBackwardOp, mse_backward, "dloss:float[B] x[B, ..] target[B, ..] -> dx[B, ..]") \
   OP(kLayerNormOp, layer_norm, \
@@ -365,6 +413,14 @@ struct AllReduceAttrs {
     "dy[.., D+] x[.., D+] weight[D] mean:wide[*..] rstd:wide[*..] -> dx[.., D]") \
   OP(kLayerNormWeightGradOp, layer_norm_weight_grad, \
     "dy[.., D+] x[.., D+] mean:wide[*..] rstd:wide[*..] -> dweight:wide[D]") \
+  OP(kRmsNormOp, rms_norm, "x[.., D+] weight[D]? -> y[.., D] rstd:wide[*..]") \
+  OP(kRmsNormBackwardOp, rms_norm_backward, \
+    "dy[.., D+] x[.., D+] rstd:wide[*..] weight[D]? -> dx[.., D]") \
+  OP(kRmsNormWeightGradOp, rms_norm_weight_grad, \
+    "dy[.., D+] x[.., D+] rstd:wide[*..] -> dweight:wide[D]") \
+  OP(kEmbeddingOp, embedding, "tokens:i32[..] weight[V, D] -> y[.., D]") \
+  OP(kEmbeddingWeightGradOp, embedding_weight_grad, \
+    "dy[.., D] tokens:i32[..] -> dweight:wide[rows, D]") \
   OP(kMaxPool2dOp, max_pool2d, "x[N, C, H, W] -> y index:u8") \
   OP(kMaxPool2dBackwardOp, max_pool2d_backward, \
     "dy[N, C, P, Q] index:u8[N, C, P, Q] -> dx[N, C, height, width]") \
@@ -388,6 +444,8 @@ struct AllReduceAttrs {
   OP(kCastOp, cast, "x:any[..] -> y:dtype=any[..]") \
   OP(kRenewCopyOp, renew_copy, "weight:float[..] copy!:float[..]") \
   OP(kCatOp, concat, "tensors:any.. -> y") \
+  OP(kTrilOp, tril, "x[.., S, T] -> y[.., S, T]") \
+  OP(kMaskedFillInPlaceOp, masked_fill_, "x![..] mask:u8") \
   OP(kAccumulateOp, accumulate, "into!:same|wide[..] value[..]") \
   OTHER(kReshapeOp, "x:any -> view") \
   OTHER(kTransposeOp, "x:any -> view") \

@@ -117,6 +117,7 @@ constexpr Signature::Part::Part(std::string_view& text) {
     take(text, "]");
   }
   optional = take(text, "?");
+  if (optional) leads = false;  // it may be absent, and then says nothing
   repeated = take(text, "..");
   if (name.empty() || (!text.empty() && !take(text, " "))) throw "not a signature";
 }

@@ -292,6 +292,13 @@ SINTER_DEVICE_FN T shfl_xor(T v, int mask, const Where& where = Where::current()
   return detail::exchange(simt::Operation::shfl_xor, v, lane() ^ mask, where);
 }
 
+SINTER_DEVICE_FN uint32_t ballot(bool yes, const Where& where = Where::current()) {
+  uint32_t bits = yes ? 1u << lane() : 0;
+  for (int mask = 16; mask > 0; mask >>= 1) bits |= shfl_xor(bits, mask, where);
+  return bits;
+}
+SINTER_DEVICE_FN int first_bit(uint32_t bits) { return __builtin_ctz(bits); }
+
 SINTER_DEVICE_FN bool ticket(
     InOut<uint32_t> counter, uint32_t n, int64_t i = 0, const Where& where = Where::current()) {
   if (!counter) simt::fail("ticket without a counter");

@@ -22,7 +22,7 @@ Tensors reference(Operands in, const Attrs& attrs) {
   if (grad) {
     const Tensor dlogp = apply1(kNllBackwardOp, {optional_input(in, 2), in[1]},
         NllBackwardAttrs{logp.size(1), smoothing, logp.dtype()});
-    out.push_back(apply1(kLogSoftmaxBackwardOp, {dlogp, logp}));
+    out.push_back(apply1(kLogSoftmaxBackwardOp, {dlogp, logp}, SoftmaxAttrs{}));
     if (low) out[1] = cast(out[1], DType::bf16);
   }
   return out;

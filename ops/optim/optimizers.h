@@ -85,7 +85,12 @@ template <class V> struct StepNumbers {
         always_shrink(V(1 - state.lr * attrs.weight_decay)),
         root_scale(V(state.root_scale)),
         scaled_lr(V(state.lr * state.step_scale)),
-        nesterov(attrs.nesterov) {}
+        nesterov(attrs.nesterov) {
+    if (state.idle == 0) return;
+    // No row counts: every formula then gives what it was given.
+    lr = scaled_lr = l2 = rest1 = rest2 = rest_alpha = V(0);
+    momentum = beta1 = beta2 = alpha = shrink = always_shrink = V(1);
+  }
 };
 
 // The formula of the optimizer O with the numbers of a step: step(p, g, states..).

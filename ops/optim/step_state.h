@@ -31,6 +31,10 @@ struct StepState {
   double last_loss = 0;         // mean row loss of the last step
   double last_good_loss = 0;    // the last finite one
   int64_t first_bad_step = -1;  // first step with a non-finite loss, or -1
+  // Of the step's losses, if count_rows() has told: so many rows of this process count (-1: all);
+  // and if idle, none of any process. Then the updates change nothing, and it is no step.
+  int64_t counted = -1, idle = 0;
+  int64_t idle_steps = 0;  // since last_reset
   uint32_t ticket =
       0;  // of the kernel that advances it: blocks that have arrived; 0 between kernels
 };
@@ -49,6 +53,10 @@ inline constexpr int kLossRuns = 256, kLossLanes = 32;
 // the step has none). The dropout counter moves on beside it.
 SINTER_FN void advance(
     StepState& state, double loss_sum, int64_t rows, double beta1, double beta2) {
+  if (state.counted >= 0) {
+    rows = state.counted;
+    state.counted = -1;
+  }
   if (rows > 0) {
     state.loss_sum += loss_sum;
     state.loss_rows += rows;
@@ -62,6 +70,12 @@ SINTER_FN void advance(
   if (state.rates_left > 0) {
     state.lr = *state.next_rates++;
     --state.rates_left;
+  }
+  if (state.idle != 0) {
+    state.idle = 0;
+    state.last_loss = 0;
+    ++state.idle_steps;
+    return;
   }
   ++state.step;
   state.beta1_power *= beta1;

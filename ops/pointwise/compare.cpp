@@ -72,5 +72,9 @@ Tensor constant_like(const Tensor& x, double value) {
   check_defined("constant_like", "x", x);
   return constant(value, is_float(x.dtype()) ? x.dtype() : DType::f64, x.device());
 }
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  check_defined("masked_fill", "x", x);
+  return where(mask, constant_like(x, value), x);
+}
 
 }  // namespace sinter

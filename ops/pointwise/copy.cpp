@@ -1,6 +1,7 @@
 // copy: the same values, dense. cast: another element type. Both take any strides. renew_copy: a
 // weight, rounded into the bf16 copy that it has. accumulate: into += value, in place, the sum of
-// gradients that reach one tensor on several ways; no gradient.
+// gradients that reach one tensor on several ways; no gradient. masked_fill_: a number in place of
+// what a mask says; no gradient.
 #include "core/convert.h"
 
 #include <mutex>
@@ -46,6 +47,21 @@ void accumulate_cpu(const Call& call) {
   });
 }
 
+void check_mask(Operands in, const Attrs&) {
+  SINTER_CHECK(broadcasts_to(in[1].shape(), in[0].shape()), shape,
+      str("masked_fill_: the mask does not fit: ", describe({{"x", &in[0]}, {"mask", &in[1]}}),
+          "; it must broadcast to ", in[0].shape().str()));
+}
+void fill_cpu(const Call& call) {
+  const Tensor &x = call.in[0], &mask = call.in[1];
+  visit_float(x.dtype(), [&]<class T>(T) {
+    pointwise_rows<1, uint8_t, T>(x.shape(), {&mask, &x}, 1 + 2 * sizeof(T),
+        [value = T(call.as<FillAttrs>().value)](const uint8_t* fills, T* to, int64_t n) {
+          for (int64_t i = 0; i < n; ++i) to[i] = fills[i] ? value : to[i];
+        });
+  });
+}
+
 // All elements of a storage, in a row.
 Tensor whole(const Tensor& t) {
   const int64_t n = int64_t(t.storage()->bytes() / size_of(t.dtype()));
@@ -79,6 +95,13 @@ const OpDef kAccumulateOp = listed<kAccumulateOp>({.formula = "into += value",
     .cost = cost_per_element<kAccumulateOp, 1>,
     .cpu = accumulate_cpu,
     .strided = 0b11});
+const OpDef kMaskedFillInPlaceOp =
+    listed<kMaskedFillInPlaceOp>({.formula = "x = value where the mask is not 0",
+        .attrs = attr_type<FillAttrs>(),
+        .check = check_mask,
+        .cost = cost_per_element<kMaskedFillInPlaceOp, 1>,
+        .cpu = fill_cpu,
+        .strided = 0b11});
 
 Tensor copy(const Tensor& x) { return apply1(kCopyOp, {x}); }
 Tensor cast(const Tensor& x, DType dtype) { return apply1(kCastOp, {x}, CastAttrs{dtype}); }
@@ -87,6 +110,10 @@ void accumulate(const Tensor& into, const Tensor& value) {
   const bool shifted = into.defined() && value.defined() && into.storage() == value.storage() &&
                        (into.offset() != value.offset() || into.strides() != value.strides());
   apply(kAccumulateOp, {into, shifted ? copy(value) : value});
+}
+void masked_fill_(const Tensor& x, const Tensor& mask, double value) {
+  const bool bytes = !mask.defined() || mask.dtype() == DType::u8;
+  apply(kMaskedFillInPlaceOp, {x, bytes ? mask : cast(mask != 0, DType::u8)}, FillAttrs{value});
 }
 Tensor contiguous(const Tensor& x) {
   check_defined("contiguous", "x", x);

@@ -1,4 +1,5 @@
-// copy, cast and renew_copy: y[i] = convert(x[i]) for x of any strides, y dense; and accumulate.
+// copy, cast and renew_copy: y[i] = convert(x[i]) for x of any strides, y dense; accumulate and
+// masked_fill_.
 // The kernels are pointwise_vec and pointwise_strided.
 #include "core/convert.h"
 
@@ -41,6 +42,20 @@ void accumulate(const Call& call) {
     if (call.in[0].dtype() != call.in[1].dtype())
       return accumulate_as<float, bf16>(call.in[0], call.in[1]);  // the one pair allowed
     accumulate_as<T, T>(call.in[0], call.in[1]);
+  });
+}
+
+// x[i] = value where mask[i] is not 0, the mask of any strides; x is operand and result.
+template <class T> struct Fill {
+  static constexpr int kOutputs = 1;
+  T value;
+  SINTER_DEVICE_FN Vec<T, 1> operator()(T x, uint8_t fills) const { return {fills ? value : x}; }
+};
+void masked_fill_(const Call& call) {
+  const Tensor& x = call.in[0];
+  visit_float(x.dtype(), [&]<class T>(T) {
+    const Fill<T> fill{T(call.as<FillAttrs>().value)};
+    launch_pointwise<T, T, uint8_t>(fill, x, {&x, &call.in[1]});
   });
 }
 

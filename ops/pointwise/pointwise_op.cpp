@@ -56,6 +56,12 @@ Tensors backward(const OpFacts& op, const OpDef& backward_op, const Saved& saved
                                                 // the wanted ones
     full = {saved.wants(0) ? mul(grads[0], saved.in[1]) : Tensor{},
         saved.wants(1) ? mul(grads[0], saved.in[0]) : Tensor{}};
+  } else if (&op == &kFacts<pointwise::Where> && saved.wants(1) != saved.wants(2)) {
+    // By the condition alone: so a mask's gradient does not wait for the value that it hides, as a
+    // fused loss, which makes both at once, could not give it that.
+    const Tensor zero = constant_like(grads[0], 0);
+    full = {saved.wants(1) ? where(saved.in[0], grads[0], zero) : Tensor{},
+        saved.wants(2) ? where(saved.in[0], zero, grads[0]) : Tensor{}};
   } else {
     Tensors in{grads[0]};
     if (op.saves == Saves::inputs) in.insert(in.end(), saved.in.begin(), saved.in.end());

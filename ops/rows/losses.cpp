@@ -2,6 +2,19 @@
 //   nll: log-probabilities [B, C] and labels i32[B] -> [B]: -(1 - s) logp[y] - s/C sum_c logp[c], s
 //   the label smoothing. Its backward needs only the labels.
 //   mse: x and target [B, ..] -> [B]: the mean of (x - target)^2 over the row; d target = -dx.
+//
+// Note [Rows that do not count]
+//   With an ignore_index, ignore_labels says which rows count, and how many: a number of the
+//   device, which the losses carry (AutogradMeta::counted). The label of a row that does not is 0
+//   from then on, and its loss is 0 by where(): nll and its fused kinds know nothing of it, and a
+//   loss without an ignore_index pays nothing. Who takes a mean divides by that number:
+//     backward()      of losses that are all there are
+//     average_counted of nn/clip.h, at the end, where parts of a batch or ranks each have some
+//     rows:
+//                     how many count in all of them is not known before
+//     StepState       is told by count_rows, which Optimizer::step() launches before its updates.
+//   Of no rows the mean is 0, not NaN as PyTorch's; an update by it is left out, and StepState
+//   counts such steps.
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/rows/row_cpu.h"
@@ -68,6 +81,40 @@ Cost mse_backward_cost(Operands in, Operands out, const Attrs&) {
   return c;
 }
 
+void ignore_cpu(const Call& call) {
+  const Tensor& labels = call.in[0];
+  const int64_t ignored = call.as<IgnoreAttrs>().ignore_index;
+  const int32_t* label = labels.data<int32_t>();
+  int32_t* used = call.out[0].data<int32_t>();
+  auto* counts = call.out[1].data<uint8_t>();
+  int64_t counted = 0;
+  for (int64_t b = 0; b < labels.numel(); ++b) {
+    counts[b] = label[b] != ignored;
+    used[b] = counts[b] ? label[b] : 0;
+    counted += counts[b];
+  }
+  *call.out[2].data<float>() = static_cast<float>(counted);
+}
+
+void count_rows_cpu(const Call& call) {
+  StepState& state = host_step_state(call.in[0]);
+  state.counted = static_cast<int64_t>(call.in[1].to_double());
+  state.idle = call.in[2].to_double() == 0;
+}
+
+// What `losses_of` gives for the labels; 0 for a row that is ignored.
+template <class LossesOf>
+Tensor of_rows_that_count(
+    const Tensor& labels, std::optional<int64_t> ignore_index, const LossesOf& losses_of) {
+  if (!ignore_index) return losses_of(labels);
+  const Tensors rows = apply(kIgnoreLabelsOp, {labels}, IgnoreAttrs{*ignore_index});
+  const Tensor losses = losses_of(rows[0]);
+  const Tensor counting = where(rows[1], losses, constant_like(losses, 0));
+  counting.autograd().counts = rows[1];
+  counting.autograd().counted = rows[2];
+  return counting;
+}
+
 // The labels as the op takes them. What does not fit is refused in the words of the function that
 // was called: `op` and its first operand.
 Tensor labels_of(
@@ -94,6 +141,16 @@ const OpDef kNllBackwardOp =
         .cost = backward_cost,
         .cpu = backward_cpu,
         .strided = 0b01});
+const OpDef kIgnoreLabelsOp = listed<kIgnoreLabelsOp>(
+    {.formula = "used = label, or 0 of a row that is ignored; counts; counted = sum(counts)",
+        .attrs = attr_type<IgnoreAttrs>(),
+        .cost = cost_per_element<2>,
+        .cpu = ignore_cpu});
+const OpDef kCountRowsOp =
+    listed<kCountRowsOp>({.formula = "the step's losses have so many rows, none: no update",
+        .check = [](Operands in, const Attrs&) { check_step_state("count_rows", in[0]); },
+        .cost = cost_per_element<kCountRowsOp, 0>,
+        .cpu = count_rows_cpu});
 const OpDef kMseOp = listed<kMseOp>({.formula = "loss = mean((x - target)^2), by rows",
     .cost = mse_cost,
     .cpu = on_cpu::run_op<on_cpu::Mse>,
@@ -105,16 +162,24 @@ const OpDef kMseBackwardOp =
         .cpu = on_cpu::run_gradient<on_cpu::MseBackward>,
         .strided = 0b001});
 
-Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing) {
-  return apply1(kNllOp,
-      {log_probabilities,
-          labels_of("nll", "log_probabilities[B, C] labels:i32|i64[B]", log_probabilities, labels)},
-      NllAttrs{label_smoothing});
+Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing,
+    std::optional<int64_t> ignore_index) {
+  const Tensor classes =
+      labels_of("nll", "log_probabilities[B, C] labels:i32|i64[B]", log_probabilities, labels);
+  return of_rows_that_count(classes, ignore_index, [&](const Tensor& used) {
+    return apply1(kNllOp, {log_probabilities, used}, NllAttrs{label_smoothing});
+  });
 }
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing,
+    std::optional<int64_t> ignore_index) {
   const Tensor classes =
       labels_of("cross_entropy", "logits[B, C] labels:i32|i64[B]", logits, labels);
-  return apply1(kNllOp, {log_softmax(logits), classes}, NllAttrs{label_smoothing});
+  return of_rows_that_count(classes, ignore_index, [&](const Tensor& used) {
+    return apply1(kNllOp, {log_softmax(logits), used}, NllAttrs{label_smoothing});
+  });
+}
+void count_rows(const Tensor& state, const Tensor& own, const Tensor& all) {
+  apply(kCountRowsOp, {state, own, all});
 }
 Tensor mse(const Tensor& x, const Tensor& target) { return apply1(kMseOp, {x, target}); }
 

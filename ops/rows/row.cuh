@@ -52,6 +52,9 @@ template <class V, int kPerLane, int kWidth = 32> struct WarpRow {
   SINTER_DEVICE_FN RowNumber<compute_t<N>> numbers(const In<N>& x, int64_t step = 1) const {
     return {x[row * step]};
   }
+  SINTER_DEVICE_FN RowNumber<int> place_in(int64_t height) const {
+    return {static_cast<int>(row % height)};
+  }
   SINTER_DEVICE_FN bool check_label(int label, uint32_t* faults) const {
     return check_class(label, cols, row, lane() % kWidth == 0, faults);
   }
@@ -126,6 +129,7 @@ template <class V, class At> struct BlockRow {
   SINTER_DEVICE_FN RowNumber<compute_t<N>> numbers(const In<N>& x, int64_t step = 1) const {
     return {x[row * step]};
   }
+  SINTER_DEVICE_FN RowNumber<int64_t> place_in(int64_t height) const { return {row % height}; }
   SINTER_DEVICE_FN bool check_label(int label, uint32_t* faults) const {
     return check_class(label, cols, row, thread_x() == 0, faults);
   }

@@ -47,6 +47,11 @@ template <class V> struct TileRows {
     for (int64_t l = 0; l < rows; ++l) n.lanes[l] = x[(first + l) * step];
     return n;
   }
+  SINTER_FN TileNumber<int32_t> place_in(int64_t height) const {
+    TileNumber<int32_t> n;
+    for (int64_t l = 0; l < rows; ++l) n.lanes[l] = static_cast<int32_t>((first + l) % height);
+    return n;
+  }
   // check_range() has seen them.
   template <class Label> SINTER_FN bool check_label(const Label&, uint32_t*) const { return true; }
 

@@ -18,6 +18,7 @@
 //
 //     row.load(In) row.columns(In)   x(i) of its own values; of one vector for all rows
 //     row.numbers(In, step)          the number of this row in a vector
+//     row.place_in(height)           which row of its matrix of so many it is
 //     row.max(f) row.sum(f)          over all places: a number
 //     row.number(f)                  a number worked out from others, such as the log of a sum
 //     row.keep(x, f)                 e: e(i) is f(i), and the number e.sum its sum. A tile has e in
@@ -28,6 +29,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 #include "ops/ops.h"
@@ -40,6 +42,7 @@
 namespace sinter::on_cpu {
 template <class T> struct In {
   const T* data = nullptr;
+  explicit operator bool() const { return data; }
   T operator[](int64_t i) const { return data[i]; }
 };
 template <class T> struct Out {
@@ -96,40 +99,72 @@ template <class V> struct RowNumber {
   SINTER_DEVICE_FN operator V() const { return value; }
 };
 
+// Which columns of a row of softmax live: all, or with `causal` those up to the row's own number in
+// its matrix, as PyTorch's, whose first column every row has. The others are not there, whatever
+// they hold: their weight is 0. A row whose living columns are all -inf has weights of 0, too, and
+// no NaN.
+struct AllLive {
+  static constexpr bool kAll = true;
+  template <class Place> SINTER_DEVICE_FN bool operator()(Place) const { return true; }
+};
+template <class Number> struct LiveUpTo {
+  static constexpr bool kAll = false;
+  Number last;
+  template <class Place> SINTER_DEVICE_FN bool operator()(Place i) const { return i.c <= last(i); }
+};
+// The largest of the living; of a causal row 0 where that is -inf.
+template <class V, class Row, class X, class Live>
+SINTER_DEVICE_FN auto largest(const Row& row, const X& x, const Live& live) {
+  if constexpr (Live::kAll) {
+    return row.max(x);
+  } else {
+    constexpr V kNone = -std::numeric_limits<V>::infinity();
+    const auto m = row.max([&](auto i) { return live(i) ? x(i) : kNone; });
+    return row.number([&](auto i) { return m(i) == kNone ? V(0) : m(i); });
+  }
+}
+
 struct LogSoftmax {  // y = (x - max) - ln(sum of e^(x - max))
-  template <class Row, class T>
-  static SINTER_DEVICE_FN void run(Row& row, In<T> operand, In<T>, Out<T> y) {
+  template <class V, class Row, class T, class Live>
+  static SINTER_DEVICE_FN void run(Row& row, In<T> operand, In<T>, Out<T> y, const Live& live) {
     const auto x = row.load(operand);
-    const auto m = row.max(x);
-    const auto sum = row.sum([&](auto i) { return math::exp(x(i) - m(i)); });
+    const auto m = largest<V>(row, x, live);
+    const auto sum = row.sum([&](auto i) { return live(i) ? math::exp(x(i) - m(i)) : V(0); });
     const auto log = row.number([&](auto i) { return math::log(sum(i)); });
-    row.store(y, [&](auto i) { return (x(i) - m(i)) - log(i); });
+    row.store(y, [&](auto i) {
+      const V value = (x(i) - m(i)) - log(i);
+      if constexpr (Live::kAll) return value;
+      return live(i) && sum(i) != V(0) ? value : -std::numeric_limits<V>::infinity();
+    });
   }
 };
 struct Softmax {  // y = e^(x - max) / sum of e^(x - max)
-  template <class Row, class T>
-  static SINTER_DEVICE_FN void run(Row& row, In<T> operand, In<T>, Out<T> y) {
+  template <class V, class Row, class T, class Live>
+  static SINTER_DEVICE_FN void run(Row& row, In<T> operand, In<T>, Out<T> y, const Live& live) {
     const auto x = row.load(operand);
-    const auto m = row.max(x);
-    const auto e = row.keep(x, [&](auto i) { return math::exp(x(i) - m(i)); });
-    const auto inverse = row.number([&](auto i) { return 1 / e.sum(i); });
+    const auto m = largest<V>(row, x, live);
+    const auto e = row.keep(x, [&](auto i) { return live(i) ? math::exp(x(i) - m(i)) : V(0); });
+    const auto inverse =
+        row.number([&](auto i) { return !Live::kAll && e.sum(i) == V(0) ? V(0) : 1 / e.sum(i); });
     row.store(y, [&](auto i) { return e(i) * inverse(i); });
   }
 };
 struct LogSoftmaxBackward {  // dx = dy - e^y sum(dy)
-  template <class Row, class T>
-  static SINTER_DEVICE_FN void run(Row& row, In<T> grad, In<T> result, Out<T> dx) {
+  template <class V, class Row, class T, class Live>
+  static SINTER_DEVICE_FN void run(
+      Row& row, In<T> grad, In<T> result, Out<T> dx, const Live& live) {
     const auto dy = row.load(grad), y = row.load(result);
-    const auto sum = row.sum(dy);
-    row.store(dx, [&](auto i) { return dy(i) - math::exp(y(i)) * sum(i); });
+    const auto sum = row.sum([&](auto i) { return live(i) ? dy(i) : V(0); });
+    row.store(dx, [&](auto i) { return live(i) ? dy(i) - math::exp(y(i)) * sum(i) : V(0); });
   }
 };
 struct SoftmaxBackward {  // dx = y (dy - sum(dy y))
-  template <class Row, class T>
-  static SINTER_DEVICE_FN void run(Row& row, In<T> grad, In<T> result, Out<T> dx) {
+  template <class V, class Row, class T, class Live>
+  static SINTER_DEVICE_FN void run(
+      Row& row, In<T> grad, In<T> result, Out<T> dx, const Live& live) {
     const auto dy = row.load(grad), y = row.load(result);
-    const auto sum = row.sum([&](auto i) { return dy(i) * y(i); });
-    row.store(dx, [&](auto i) { return y(i) * (dy(i) - sum(i)); });
+    const auto sum = row.sum([&](auto i) { return live(i) ? dy(i) * y(i) : V(0); });
+    row.store(dx, [&](auto i) { return live(i) ? y(i) * (dy(i) - sum(i)) : V(0); });
   }
 };
 // One of these over the last dim.
@@ -139,9 +174,15 @@ template <class Formula, class T> struct SoftmaxRows : RowShape {
   static constexpr bool kByWarp = true;
   In<T> a, b;
   Out<T> y;
-  explicit SoftmaxRows(const Call& call) : RowShape(call.out[0]) { take_operands(call, a, b, y); }
+  int64_t height = 0;  // of a matrix whose rows are causal; 0: they are not
+  explicit SoftmaxRows(const Call& call) : RowShape(call.out[0]) {
+    take_operands(call, a, b, y);
+    if (call.as<SoftmaxAttrs>().causal) height = call.out[0].size(-2);
+  }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
-    Formula::run(row, a, b, y);
+    if (height == 0) return Formula::template run<V>(row, a, b, y, AllLive());
+    const auto last = row.place_in(height);
+    Formula::template run<V>(row, a, b, y, LiveUpTo<decltype(last)>{last});
   }
 };
 
@@ -369,6 +410,66 @@ template <class T> struct LayerNormBackward : RowShape {
     const auto mean_g = row.number([&](auto i) { return sum(i) / count; });
     const auto mean_gn = row.number([&](auto i) { return product(i) / count; });
     row.store(dx, [&](auto i) { return rstd(i) * (g(i) - mean_g(i) - n(i) * mean_gn(i)); });
+  }
+};
+
+// y = n weight, n = x rstd, rstd = 1 / sqrt(mean(x^2) + eps), by columns; weight may be absent.
+template <class T> struct RmsNorm : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 1, kWork = 3;
+  In<T> x, weight;
+  Out<T> y;
+  Out<V> rstd;
+  V eps;
+  explicit RmsNorm(const Call& call)
+      : RowShape(call.out[0]), eps(static_cast<V>(call.as<RmsNormAttrs>().eps)) {
+    take_operands(call, x, weight, y, rstd);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto v = row.load(x);
+    const auto squares = row.sum([&](auto i) { return v(i) * v(i); });
+    const V n = static_cast<V>(cols);
+    const auto r = row.number([&](auto i) { return 1 / math::sqrt(squares(i) / n + eps); });
+    if (weight) {
+      const auto w = row.columns(weight);
+      row.store(y, [&](auto i) { return v(i) * r(i) * w(i); });
+    } else {
+      row.store(y, [&](auto i) { return v(i) * r(i); });
+    }
+    row.once([&](auto i, int64_t at) { rstd.put(at, r(i)); });
+  }
+};
+// g = dy weight, dx = rstd (g - n mean(g n))
+template <class T> struct RmsNormBackward : RowShape {
+  using V = compute_t<T>;
+  static constexpr int kTiles = 2, kWork = 5;
+  In<T> dy, x;
+  In<V> rstds;
+  In<T> weight;
+  Out<T> dx;
+  explicit RmsNormBackward(const Call& call) : RowShape(call.out[0]) {
+    take_operands(call, dy, x, rstds, weight, dx);
+  }
+  template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
+    const auto grad = row.load(dy), value = row.load(x);
+    const auto rstd = row.numbers(rstds);
+    if (weight) {
+      const auto w = row.columns(weight);
+      store(
+          row, [&](auto i) { return grad(i) * w(i); }, value, rstd);
+    } else {
+      store(row, grad, value, rstd);
+    }
+  }
+
+ private:
+  template <class Row, class G, class X, class R>
+  SINTER_DEVICE_FN void store(Row& row, const G& g, const X& x, const R& rstd) const {
+    const auto n = [&](auto i) { return x(i) * rstd(i); };
+    const auto product = row.sum([&](auto i) { return g(i) * n(i); });
+    const V count = static_cast<V>(cols);
+    const auto mean = row.number([&](auto i) { return product(i) / count; });
+    row.store(dx, [&](auto i) { return rstd(i) * (g(i) - n(i) * mean(i)); });
   }
 };
 

@@ -161,6 +161,28 @@ Tensor reshape(const Tensor& x, const Shape& shape) {
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
   return apply1(kTransposeOp, {x}, TransposeAttrs{dim0, dim1});
 }
+// One exchange for each dim that is not yet in its place.
+Tensor permute(const Tensor& x, const Dims& dims) {
+  check_defined("permute", "x", x);
+  const int rank = x.rank();
+  SINTER_CHECK(dims.rank() == rank, shape,
+      str("permute: wrong number of dims: ", dims.str(), " for x ", x.describe(), "; it has ",
+          rank));
+  Dims from = dims;  // from[d]: which dim of `out` is to be number d
+  unsigned seen = 0;
+  for (int d = 0; d < rank; ++d) seen |= 1u << (from[d] = normalize_dim("permute", dims[d], rank));
+  SINTER_CHECK(seen == (1u << rank) - 1, shape,
+      str("permute: a dim stands twice: ", dims.str(), "; each of 0..", rank - 1, " once"));
+  Tensor out = x;
+  for (int d = 0; d < rank; ++d) {
+    if (from[d] == d) continue;
+    out = transpose(out, d, from[d]);
+    for (int later = d + 1; later < rank; ++later) {
+      if (from[later] == d) from[later] = from[d];
+    }
+  }
+  return out;
+}
 Tensor slice(const Tensor& x, int64_t dim, int64_t begin, int64_t end) {
   return apply1(kSliceOp, {x}, SliceAttrs{dim, begin, end});
 }

@@ -43,9 +43,10 @@ std::vector<std::vector<double>> values_of(const Tensors& all) {
 // Does the same arithmetic in the same order on both devices, so that no bit may differ?
 bool is_bitwise(const OpDef& op) {
   static const std::set<std::string_view> exact{"max", "max_backward", "argmax", "dropout",
-      "gather_batch", "copy", "cast", "accumulate", "pad_slice", "nll_backward", "mse_backward",
-      "pointwise_chain", "multi_tensor_update", "max_pool2d", "max_pool2d_backward", "avg_pool2d",
-      "avg_pool2d_backward", "batch_norm2d_backward", "batch_norm2d_eval"};
+      "gather_batch", "copy", "cast", "accumulate", "masked_fill_", "tril", "embedding",
+      "embedding_weight_grad", "ignore_labels", "count_rows", "pad_slice", "nll_backward",
+      "mse_backward", "pointwise_chain", "multi_tensor_update", "max_pool2d", "max_pool2d_backward",
+      "avg_pool2d", "avg_pool2d_backward", "batch_norm2d_backward", "batch_norm2d_eval"};
   const auto pointwise = pointwise_ops();
   return op.view || optimizer_of(op) || exact.contains(op.text()) ||
          std::find(pointwise.begin(), pointwise.end(), &op) != pointwise.end();

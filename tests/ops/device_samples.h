@@ -29,8 +29,11 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   };
   const auto rows = [](int64_t n, int64_t cols) { return sample_tensor({n, cols}, 1); };
   for (const OpDef* op : {&kSoftmaxOp, &kLogSoftmaxOp}) {
-    add(op, {rows(3, 200)}, {}, "rows of 200");
-    add(op, {rows(2, 1030)}, {}, "rows of 1030");
+    for (const bool causal : {false, true}) {
+      const SoftmaxAttrs attrs{causal};
+      add(op, {rows(3, 200)}, attrs, str("rows of 200", causal ? ", causal" : ""));
+      add(op, {rows(2, 1030)}, attrs, str("rows of 1030", causal ? ", causal" : ""));
+    }
   }
   for (const int64_t size : {10, 9})  // 64 and 49 places of a window
     add(&kConv2dOp, {sample_tensor({3, 3, size, size}, 1), sample_tensor({70, 3, 3, 3}, 2)},
@@ -44,6 +47,10 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   for (const int64_t cols : {200, 1030})
     add(&kLayerNormOp, {rows(3, cols), sample_tensor({cols}, 2), sample_tensor({cols}, 3)},
         LayerNormAttrs{}, "long rows", false);
+  for (const int64_t cols : {200, 1030}) {
+    add(&kRmsNormOp, {rows(3, cols), sample_tensor({cols}, 2)}, RmsNormAttrs{}, "long rows", false);
+    add(&kRmsNormOp, {rows(3, cols)}, RmsNormAttrs{}, "long rows, no weight", false);
+  }
   for (const OpDef* op : {&kSumOp, &kMeanOp, &kMaxOp})
     add(op, {rows(6, 32)}, ReduceAttrs{.dims = {-1}}, "whole vectors");
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");

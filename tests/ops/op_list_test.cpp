@@ -184,7 +184,7 @@ TEST(OpList, CostsArePositiveAndBytesAreOnePass) {
   // What these do not read as a whole, or what is no data of the step, is written at each cost
   // function.
   const std::set<std::string_view> special{"nll", "nll_backward", "mse_backward", "gather_batch",
-      "dropout", "relu", "relu_backward", "renew_copy"};
+      "dropout", "relu", "relu_backward", "renew_copy", "embedding", "count_rows"};
   over_samples(all_ops(), false, [&](const OpDef& op, Sample& sample) {
     if (op.view || &op == &kAllReduceWaitOp) return;
     if (!op.cpu) {  // f64 is for the CPU
@@ -268,6 +268,8 @@ std::vector<PublicFunction> public_functions() {
       {"mul", {x, y}, [](T t) { mul(t[0], t[1]); }},
       {"div", {x, y}, [](T t) { div(t[0], t[1]); }},
       {"maximum", {x, y}, [](T t) { maximum(t[0], t[1]); }},
+      {"masked_fill", {x, bytes}, [](T t) { masked_fill(t[0], t[1], 7); }},
+      {"masked_fill_", {copy(x), bytes}, [](T t) { masked_fill_(t[0], t[1], 7); }},
       {"where", {bytes, x, y}, [](T t) { where(t[0], t[1], t[2]); }},
       {"neg", {x}, [](T t) { neg(t[0]); }},
       {"abs", {x}, [](T t) { sinter::abs(t[0]); }},
@@ -291,6 +293,11 @@ std::vector<PublicFunction> public_functions() {
             reshape(t[0], {3, 2});
           }},
       {"transpose", {x}, [](T t) { transpose(t[0]); }},
+      {"permute", {x},
+          [](T t) {
+            permute(t[0], {1, 0});
+          }},
+      {"tril", {x}, [](T t) { tril(t[0]); }},
       {"slice", {x}, [](T t) { slice(t[0], 0, 0, 1); }},
       {"broadcast_to", {x},
           [](T t) {
@@ -325,8 +332,12 @@ std::vector<PublicFunction> public_functions() {
       {"log_softmax", {x}, [](T t) { log_softmax(t[0]); }},
       {"nll", {x, labels}, [](T t) { nll(t[0], t[1]); }},
       {"cross_entropy", {x, labels}, [](T t) { cross_entropy(t[0], t[1]); }},
+      {"count_rows", {state, Tensor::ones({1}), Tensor::ones({1})},
+          [](T t) { count_rows(t[0], t[1], t[2]); }},
       {"mse", {x, y}, [](T t) { mse(t[0], t[1]); }},
       {"layer_norm", {x, columns, columns}, [](T t) { layer_norm(t[0], t[1], t[2]); }},
+      {"rms_norm", {x, columns}, [](T t) { rms_norm(t[0], t[1]); }, 0b10},
+      {"embedding", {labels, x}, [](T t) { embedding(t[0], t[1]); }},
       {"max_pool2d", {images}, [](T t) { max_pool2d(t[0]); }},
       {"avg_pool2d", {images}, [](T t) { avg_pool2d(t[0]); }},
       {"batch_norm2d", {images, columns, columns, copy(columns), copy(columns), count},

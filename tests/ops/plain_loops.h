@@ -46,11 +46,16 @@ template <class Term> Real sum_over(int64_t n, const Term& term) {
   return sum;
 }
 
-inline Lists of_softmax(const Tensor& in, bool log) {
+// Of row r of a matrix that is causal the columns 0..r; of another one, all.
+inline int64_t living(const Shape& shape, size_t row, bool causal) {
+  const int64_t n = shape[-1];
+  return causal ? std::min(n, int64_t(row) % shape[-2] + 1) : n;
+}
+inline Lists of_softmax(const Tensor& in, bool log, bool causal = false) {
   const List x = list_of(in);
-  List y(x.size());
-  const int64_t n = in.size(-1);
-  for_rows(in.shape(), -1, [&](size_t, const auto& at) {
+  List y(x.size(), log ? -INFINITY : 0);
+  for_rows(in.shape(), -1, [&](size_t row, const auto& at) {
+    const int64_t n = living(in.shape(), row, causal);
     Real most = -INFINITY;
     for (int64_t c = 0; c < n; ++c) most = std::max(most, x[at(c)]);
     const Real sum = sum_over(n, [&](int64_t c) { return std::exp(x[at(c)] - most); });
@@ -62,11 +67,11 @@ inline Lists of_softmax(const Tensor& in, bool log) {
   return {y};
 }
 // By the matrix of derivatives: dy_j/dx_i = y_j ([i = j] - y_i), of the logarithm [i = j] - e^y_i.
-inline Lists of_softmax_backward(const Tensors& in, bool log) {
+inline Lists of_softmax_backward(const Tensors& in, bool log, bool causal) {
   const List dy = list_of(in[0]), y = list_of(in[1]);
   List dx(y.size());
-  const int64_t n = in[1].size(-1);
-  for_rows(in[1].shape(), -1, [&](size_t, const auto& at) {
+  for_rows(in[1].shape(), -1, [&](size_t row, const auto& at) {
+    const int64_t n = living(in[1].shape(), row, causal);
     for (int64_t i = 0; i < n; ++i) {
       dx[at(i)] = sum_over(n, [&](int64_t j) {
         const Real p = log ? std::exp(y[at(i)]) : y[at(i)];
@@ -182,6 +187,68 @@ inline Lists of_layer_norm_weight_grad(const Tensors& in) {
   return {dweight};
 }
 
+inline Lists of_rms_norm(const Tensors& in, double eps) {
+  const List x = list_of(in[0]);
+  const List weight = in.size() > 1 ? list_of(in[1]) : List(size_t(in[0].size(-1)), 1);
+  const int64_t n = in[0].size(-1);
+  List y(x.size()), rstd;
+  for_rows(in[0].shape(), -1, [&](size_t, const auto& at) {
+    const Real squares = sum_over(n, [&](int64_t c) { return x[at(c)] * x[at(c)]; });
+    rstd.push_back(1 / std::sqrt(squares / Real(n) + Real(eps)));
+    for (int64_t c = 0; c < n; ++c) y[at(c)] = x[at(c)] * rstd.back() * weight[size_t(c)];
+  });
+  return {y, rstd};
+}
+// By the derivatives of y_j = g_j x_j rstd: dx_i = sum of dy_j w_j (rstd [i = j] - x_i x_j
+// rstd^3/n).
+inline Lists of_rms_norm_backward(const Tensors& in) {
+  const List dy = list_of(in[0]), x = list_of(in[1]), rstd = list_of(in[2]);
+  const int64_t n = in[1].size(-1);
+  const List weight = in.size() > 3 ? list_of(in[3]) : List(size_t(n), 1);
+  List dx(x.size());
+  for_rows(in[1].shape(), -1, [&](size_t r, const auto& at) {
+    for (int64_t i = 0; i < n; ++i) {
+      dx[at(i)] = sum_over(n, [&](int64_t j) {
+        const Real slope = x[at(i)] * x[at(j)] * rstd[r] * rstd[r] * rstd[r] / Real(n);
+        return dy[at(j)] * weight[size_t(j)] * ((i == j ? rstd[r] : 0) - slope);
+      });
+    }
+  });
+  return {dx};
+}
+inline Lists of_rms_norm_weight_grad(const Tensors& in) {
+  const List dy = list_of(in[0]), x = list_of(in[1]), rstd = list_of(in[2]);
+  const auto n = size_t(in[1].size(-1));
+  List dweight(n);
+  for (size_t i = 0; i < x.size(); ++i) dweight[i % n] += dy[i] * x[i] * rstd[i / n];
+  return {dweight};
+}
+
+inline Lists of_embedding(const Tensors& in) {
+  const List token = list_of(in[0]), weight = list_of(in[1]);
+  const int64_t d = in[1].size(1);
+  List y;
+  for (const Real t : token)
+    for (int64_t c = 0; c < d; ++c) y.push_back(weight[size_t(int64_t(t) * d + c)]);
+  return {y};
+}
+inline Lists of_embedding_weight_grad(const Tensors& in, int64_t rows) {
+  const List dy = list_of(in[0]), token = list_of(in[1]);
+  const auto d = size_t(in[0].size(-1));
+  List dweight(size_t(rows) * d);
+  for (size_t i = 0; i < dy.size(); ++i) dweight[size_t(token[i / d]) * d + i % d] += dy[i];
+  return {dweight};
+}
+
+inline Lists of_tril(const Tensor& in, int64_t diagonal) {
+  List y = list_of(in);
+  const auto rows = size_t(in.size(-2)), cols = size_t(in.size(-1));
+  for (size_t i = 0; i < y.size(); ++i) {
+    if (int64_t(i % cols) > int64_t(i / cols % rows) + diagonal) y[i] = 0;
+  }
+  return {y};
+}
+
 // The results, then the running statistics.
 inline Lists of_batch_norm(const Tensors& in, const BatchNormAttrs& a) {
   const List x = list_of(in[0]), weight = list_of(in[1]), bias = list_of(in[2]);
@@ -274,11 +341,14 @@ inline Lists of_sum(const Tensor& in, const ReduceAttrs& a, bool mean) {
 // then the floating operands that it changes.
 inline const auto& all() {
   using F = std::function<Lists(const Tensors&, const Attrs&)>;
+  static const auto causal = [](const Attrs& a) { return a.as<SoftmaxAttrs>().causal; };
   static const std::map<const OpDef*, F> loops{
-      {&kSoftmaxOp, [](auto& t, auto&) { return of_softmax(t[0], false); }},
-      {&kLogSoftmaxOp, [](auto& t, auto&) { return of_softmax(t[0], true); }},
-      {&kSoftmaxBackwardOp, [](auto& t, auto&) { return of_softmax_backward(t, false); }},
-      {&kLogSoftmaxBackwardOp, [](auto& t, auto&) { return of_softmax_backward(t, true); }},
+      {&kSoftmaxOp, [](auto& t, auto& a) { return of_softmax(t[0], false, causal(a)); }},
+      {&kLogSoftmaxOp, [](auto& t, auto& a) { return of_softmax(t[0], true, causal(a)); }},
+      {&kSoftmaxBackwardOp,
+          [](auto& t, auto& a) { return of_softmax_backward(t, false, causal(a)); }},
+      {&kLogSoftmaxBackwardOp,
+          [](auto& t, auto& a) { return of_softmax_backward(t, true, causal(a)); }},
       {&kNllOp,
           [](auto& t, auto& a) { return of_nll(t, a.template as<NllAttrs>().label_smoothing); }},
       {&kNllBackwardOp,
@@ -296,6 +366,17 @@ inline const auto& all() {
           [](auto& t, auto& a) { return of_layer_norm(t, a.template as<LayerNormAttrs>().eps); }},
       {&kLayerNormBackwardOp, [](auto& t, auto&) { return of_layer_norm_backward(t); }},
       {&kLayerNormWeightGradOp, [](auto& t, auto&) { return of_layer_norm_weight_grad(t); }},
+      {&kRmsNormOp,
+          [](auto& t, auto& a) { return of_rms_norm(t, a.template as<RmsNormAttrs>().eps); }},
+      {&kRmsNormBackwardOp, [](auto& t, auto&) { return of_rms_norm_backward(t); }},
+      {&kRmsNormWeightGradOp, [](auto& t, auto&) { return of_rms_norm_weight_grad(t); }},
+      {&kEmbeddingOp, [](auto& t, auto&) { return of_embedding(t); }},
+      {&kEmbeddingWeightGradOp,
+          [](auto& t, auto& a) {
+            return of_embedding_weight_grad(t, a.template as<EmbeddingGradAttrs>().rows);
+          }},
+      {&kTrilOp,
+          [](auto& t, auto& a) { return of_tril(t[0], a.template as<TrilAttrs>().diagonal); }},
       {&kBatchNorm2dOp,
           [](auto& t, auto& a) { return of_batch_norm(t, a.template as<BatchNormAttrs>()); }},
       {&kBatchNorm2dEvalOp,

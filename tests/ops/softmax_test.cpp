@@ -39,10 +39,11 @@ TEST(Softmax, OverAnyDimIsThatOfTheTransposed) {
   Tensor x = sample_tensor({3, 4, 5}, 1).set_requires_grad(true);
   for (const int64_t dim : {0, 1, 2, -1, -2, -3}) {
     for (const auto& f : {softmax, log_softmax}) {
-      const Tensor y = f(x, dim), moved = transpose(f(transpose(x, dim, -1), -1), dim, -1);
+      const Tensor y = f(x, dim, false),
+                   moved = transpose(f(transpose(x, dim, -1), -1, false), dim, -1);
       EXPECT_EQ(y.to_vector<double>(), moved.to_vector<double>()) << dim;
       const GradcheckResult result =
-          gradcheck([&](const Tensors& in) { return Tensors{f(in[0], dim)}; }, {x});
+          gradcheck([&](const Tensors& in) { return Tensors{f(in[0], dim, false)}; }, {x});
       EXPECT_TRUE(result.ok) << result.message;
     }
     const Tensor totals = sum(softmax(x, dim), dim);
@@ -50,6 +51,62 @@ TEST(Softmax, OverAnyDimIsThatOfTheTransposed) {
   }
   EXPECT_EQ(softmax(Tensor::ones({0, 3}), 0).numel(), 0);
   EXPECT_THROW(softmax(x, 3), Error);
+}
+
+// On each device, by warps and by blocks: what lies above the diagonal is not read, not by backward
+// either.
+TEST(Softmax, CausalReadsNothingAboveTheDiagonal) {
+  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+    for (const int64_t cols : {7, 70, 1030}) {
+      SCOPED_TRACE(str(device.str(), " ", cols));
+      const int64_t rows = 5;
+      const Tensor clean = cast(sample_tensor({2, rows, cols}, 1), DType::f32),
+                   dy = cast(sample_tensor({2, rows, cols}, 2), DType::f32);
+      Tensor x = copy(clean), g = copy(dy);
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        if (i % cols > i / cols % rows) x.data<float>()[i] = g.data<float>()[i] = NAN;
+      }
+      for (const bool log : {false, true}) {
+        const auto run = [&](const Tensor& of, const Tensor& grad) {
+          Tensor leaf = of.to(device);
+          leaf.set_requires_grad(true);
+          const Tensor y = log ? log_softmax(leaf, -1, true) : softmax(leaf, -1, true);
+          backward(y, {.gradient = grad.to(device)});
+          return std::pair{y.to_vector<float>(), leaf.grad().to_vector<float>()};
+        };
+        const auto [y, dx] = run(x, g);
+        const auto [wanted, gradient] = run(clean, dy);
+        EXPECT_EQ(y, wanted);
+        EXPECT_EQ(dx, gradient);
+        for (size_t i = 0; i < y.size(); ++i) {
+          if (int64_t(i) % cols <= int64_t(i) / cols % rows) continue;
+          ASSERT_EQ(y[i], log ? -kInf : 0) << i;
+          ASSERT_EQ(dx[i], 0) << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Softmax, ACausalRowThatIsMaskedAsAWholeIsZeroAndHasNoGradient) {
+  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+    Tensor x = Tensor::from({-kInf, 1, -kInf, -kInf}, {2, 2}).to(device);
+    x.set_requires_grad(true);
+    const Tensor p = softmax(x, -1, true);
+    backward(p, {.gradient = Tensor::from({1, 2, 3, 4}, {2, 2}).to(device)});
+    EXPECT_EQ(p.to_vector<float>(), (std::vector<float>{0, 0, 0, 0}));
+    EXPECT_EQ(x.grad().to_vector<float>(), (std::vector<float>{0, 0, 0, 0}));
+    EXPECT_EQ(log_softmax(x, -1, true).to_vector<float>(),
+        (std::vector<float>{-kInf, -kInf, -kInf, -kInf}));
+  }
+}
+
+TEST(Softmax, CausalIsOfTheLastDim) {
+  const Tensor x = Tensor::ones({3, 4});
+  test::expect_error(Error::Kind::usage, {"softmax: causal is of the last dim: dim 0", "f32[3, 4]"},
+      [&] { softmax(x, 0, true); });
+  test::expect_error(Error::Kind::shape, {"softmax: causal wants two dims", "f32[4]"},
+      [&] { softmax(Tensor::ones({4}), -1, true); });
 }
 
 TEST(Nll, KnownValuesAndSmoothing) {
@@ -87,6 +144,65 @@ TEST(Nll, TakesPyTorchsI64Labels) {
       nll(x, Tensor::from<int64_t>({0, 1, 2, bad}, {4}));
     });
   }
+}
+
+// By plain loops: the rows that count, as if there were no others.
+TEST(Nll, ARowThatIsIgnoredHasNoLossAndNoGradientAndTheMeanIsOfTheOthers) {
+  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+    for (const DType type : {DType::f64, DType::f32}) {
+      if (device != kCpu && type == DType::f64) continue;
+      for (const double smoothing : {0.0, 0.1}) {
+        const int64_t rows = 70, classes = 5;
+        const Tensor z = cast(sample_tensor({rows, classes}, 1), type),
+                     labels = sample_labels(rows, classes, 2);
+        for (const int64_t ignored : {int64_t{3}, int64_t{-100}}) {
+          if (ignored < 0) labels.data<int32_t>()[4] = labels.data<int32_t>()[69] = -100;
+          Tensor leaf = z.to(device);
+          leaf.set_requires_grad(true);
+          const Tensor losses = cross_entropy(leaf, labels.to(device), smoothing, ignored);
+          backward(losses);
+          std::vector<double> wanted, dz;
+          int64_t counted = 0;
+          for (int64_t r = 0; r < rows; ++r) counted += labels.data<int32_t>()[r] != ignored;
+          for (int64_t r = 0; r < rows; ++r) {
+            const int32_t label = labels.data<int32_t>()[r];
+            const std::vector<double> x = slice(z, 0, r, r + 1).to_vector<double>();
+            double sum = 0, loss = 0;
+            for (const double v : x) sum += std::exp(v);
+            for (int c = 0; c < classes; ++c) {
+              const double target = smoothing / double(classes) + (c == label ? 1 - smoothing : 0);
+              loss -= target * (x[size_t(c)] - std::log(sum));
+              dz.push_back(
+                  label == ignored ? 0 : (std::exp(x[size_t(c)]) / sum - target) / double(counted));
+            }
+            wanted.push_back(label == ignored ? 0 : loss);
+          }
+          // A few roundings of numbers up to 5.
+          const double bound = type == DType::f64 ? 1e-14 : 1e-14 * 0x1p29;
+          EXPECT_TRUE(test::close(losses, wanted, {.absolute = bound}));
+          EXPECT_TRUE(test::close(leaf.grad(), dz, {.absolute = bound}));
+          EXPECT_EQ(losses.autograd().counted.item(), double(counted));
+          EXPECT_TRUE(
+              test::close(nll(log_softmax(z.to(device)), labels.to(device), smoothing, ignored),
+                  wanted, {.absolute = bound}));
+        }
+      }
+    }
+  }
+}
+
+TEST(Nll, OfNoRowsThatCountTheMeanIsZero) {
+  Tensor z = sample_tensor({3, 5}, 1).set_requires_grad(true);
+  const Tensor labels = Tensor::from<int64_t>({-100, -100, -100}, {3});
+  const Tensor losses = cross_entropy(z, labels, 0, -100);
+  backward(losses);
+  EXPECT_EQ(losses.to_vector<double>(), std::vector<double>(3, 0));
+  EXPECT_EQ(z.grad().to_vector<double>(), std::vector<double>(15, 0));
+  // Of another label that is none, the message is that of before.
+  test::expect_error(
+      Error::Kind::data, {"label out of range: -1 in row 1", "5 classes are 0..4"}, [&] {
+        cross_entropy(z, Tensor::from<int64_t>({-100, -1, 2}, {3}), 0, -100);
+      });
 }
 
 TEST(Nll, LabelOutOfRangeNamesValueRowAndRange) {

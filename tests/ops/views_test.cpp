@@ -1,6 +1,8 @@
 // Views, copies, casts, rows and reductions with values worked out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "autograd/autograd.h"
@@ -63,6 +65,64 @@ TEST(Views, ADimThatIsNotThereIsAnErrorOfEachOp) {
           Error::Kind::shape, {"slice: out of range", "which has 3"}, [&] { slice(x, 1, d, d); });
     }
   }
+}
+
+// Against the definition, for every order of up to four dims.
+TEST(Views, PermutePutsEachDimWhereItIsAskedFor) {
+  const Tensor x = counting({2, 3, 4, 5});
+  std::vector<int64_t> order{0, 1, 2, 3};
+  do {
+    const Tensor y = permute(x, Dims(std::span<const int64_t>(order)));
+    EXPECT_EQ(y.storage(), x.storage());
+    for (int d = 0; d < 4; ++d) {
+      EXPECT_EQ(y.size(d), x.size(int(order[size_t(d)])));
+      EXPECT_EQ(y.strides()[d], x.strides()[int(order[size_t(d)])]);
+    }
+  } while (std::ranges::next_permutation(order).found);
+  EXPECT_EQ(permute(x, {-1, 0, -2, 1}).shape(), (Shape{5, 2, 4, 3}));
+  EXPECT_TRUE(permute(x, {0, 1, 2, 3}).is_same(x));
+  test::expect_error(
+      Error::Kind::shape, {"permute: wrong number of dims: [1, 0]", "it has 4"}, [&] {
+        permute(x, {1, 0});
+      });
+  test::expect_error(Error::Kind::shape, {"permute: a dim stands twice: [0, 1, 1, -1]"}, [&] {
+    permute(x, {0, 1, 1, -1});
+  });
+  Tensor leaf = counting({2, 3, 4}).set_requires_grad(true);
+  backward(permute(leaf, {2, 0, 1}), {.gradient = reshape(counting({24}), {4, 2, 3})});
+  EXPECT_EQ(leaf.grad().to_vector<float>(),
+      contiguous(permute(reshape(counting({24}), {4, 2, 3}), {1, 2, 0})).to_vector<float>());
+}
+
+TEST(MaskedFill, TakesTheValueWhereTheMaskIsNotZero) {
+  Tensor x = counting({2, 3}).set_requires_grad(true);
+  const Tensor mask = Tensor::from({1, 0, 1}, {3});
+  const Tensor y = masked_fill(x, mask, -INFINITY);
+  EXPECT_EQ(y.to_vector<float>(), (Floats{-INFINITY, 1, -INFINITY, -INFINITY, 4, -INFINITY}));
+  backward(y, {.gradient = counting({2, 3})});
+  EXPECT_EQ(x.grad().to_vector<float>(), (Floats{0, 1, 0, 0, 4, 0}));
+}
+
+TEST(MaskedFill, InPlaceWritesToXAndIsRefusedWhereBackwardWouldReadIt) {
+  const Tensor mask = Tensor::from({1, 0, 1}, {3});
+  const Tensor x = counting({2, 3});
+  masked_fill_(x, mask, 7);
+  EXPECT_EQ(x.to_vector<float>(), (Floats{7, 1, 7, 7, 4, 7}));
+  Tensor leaf = counting({2, 3}).set_requires_grad(true);
+  const auto refused = [&](const Tensor& t) {
+    test::expect_error(Error::Kind::state,
+        {"masked_fill_: an operand that requires grad in an op that works in place", "NoGrad"},
+        [&] { masked_fill_(t, mask, 7); });
+  };
+  refused(leaf);
+  const Tensor saved = exp(leaf);
+  refused(saved);
+  {
+    const NoGrad no_grad;
+    masked_fill_(saved, mask, 7);
+  }
+  test::expect_error(Error::Kind::state,
+      {"exp needs its output", "masked_fill_ changed it in place"}, [&] { backward(sum(saved)); });
 }
 
 TEST(Views, ReshapeOfAStridedTensorCopiesFirst) {

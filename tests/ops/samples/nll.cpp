@@ -1,4 +1,4 @@
-// Samples of nll.
+// Samples of nll, and of what says which of its rows count.
 #include "ops/ops.h"
 #include "tests/ops/samples/samples.h"
 
@@ -27,6 +27,28 @@ std::vector<Sample> nll_backward_samples() {
       bad_sample({sample_tensor({4}, 9), sample_labels(3, 5, 10)}, five, "counts differ")};
 }
 
+std::vector<Sample> ignore_samples() {
+  const auto make = [](int64_t n, int64_t ignored, const char* what) {
+    return fixed_sample({sample_labels(n, 5, 2)}, IgnoreAttrs{ignored}, what);
+  };
+  return {make(7, 2, "odd"), make(1000, 0, "the first class"), make(6, -100, "none of them"),
+      make(0, 3, "empty batch"),
+      bad_sample({sample_tensor({7}, 2)}, IgnoreAttrs{}, "floating labels"),
+      bad_sample({Tensor::zeros({7, 2}, DType::i32)}, IgnoreAttrs{}, "two dims")};
+}
+
+std::vector<Sample> count_samples() {
+  const auto number = [](double n) { return Tensor::full({1}, n, DType::f64); };
+  const auto make = [&](double own, double all, const char* what) {
+    return fixed_sample({make_step_state(), number(own), number(all)}, {}, what);
+  };
+  return {make(3, 3, "of one process"), make(0, 5, "others have rows"), make(0, 0, "no rows"),
+      bad_sample({make_step_state(), sample_tensor({2}, 1), number(1)}, {}, "two numbers"),
+      bad_sample({Tensor::zeros({8}, DType::u8), number(1), number(1)}, {}, "no state")};
+}
+
+const Samples ignore_labels_samples_of(kIgnoreLabelsOp, ignore_samples);
+const Samples count_rows_samples_of(kCountRowsOp, count_samples);
 const Samples nll_samples_of(kNllOp, nll_samples);
 const Samples nll_backward_samples_of(kNllBackwardOp, nll_backward_samples);
 

@@ -35,6 +35,7 @@ static bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kWeightGradUpdateOp) return i % kLayerOperands >= 2 || i >= n - kStepOperands;
   if (&op == &kLayerNormBackwardOp || &op == &kBatchNorm2dBackwardOp) return i >= 3;
   if (&op == &kLayerNormWeightGradOp || &op == &kBatchNorm2dWeightGradOp) return i >= 2;
+  if (&op == &kRmsNormBackwardOp || &op == &kRmsNormWeightGradOp) return i == 2;
   return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
          (&op == &kRowChainOp && i == 2);
 }

@@ -1,0 +1,90 @@
+// embedding: rows of a table by their numbers, and the gradient of the table.
+#include "core/parallel.h"
+#include "ops/kernels.h"
+#include "ops/ops.h"
+
+// N tokens, V rows of D numbers
+namespace sinter {
+namespace {
+
+void cpu(const Call& call) {
+  const Tensor &tokens = call.in[0], &weight = call.in[1];
+  const int64_t d = weight.size(1);
+  check_range("embedding", "token", "at place", tokens, "rows", weight.size(0));
+  visit_float(weight.dtype(), [&]<class T>(T) {
+    const int32_t* token = tokens.data<int32_t>();
+    const T* from = weight.data<T>();
+    T* to = call.out[0].data<T>();
+    parallel_for(
+        tokens.numel(), grain_of(2 * d * int64_t{sizeof(T)}), [&](int64_t begin, int64_t end) {
+          for (int64_t n = begin; n < end; ++n) std::copy_n(from + token[n] * d, d, to + n * d);
+        });
+  });
+}
+
+// A stable counting sort of the places by their tokens; then each row of the table adds up its own
+// in their order, whoever does it.
+void weight_grad_cpu(const Call& call) {
+  const Tensor &dy = call.in[0], &tokens = call.in[1], &dweight = call.out[0];
+  const int64_t n = tokens.numel(), rows = dweight.size(0), d = dweight.size(1);
+  check_range("embedding_weight_grad", "token", "at place", tokens, "rows", rows);
+  const int32_t* token = tokens.data<int32_t>();
+  std::vector<int64_t> begin(size_t(rows + 1)), place(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) ++begin[size_t(token[i])];
+  int64_t sum = 0;
+  for (int64_t& count : begin) count = std::exchange(sum, sum + count);
+  for (int64_t i = 0; i < n; ++i) place[size_t(begin[size_t(token[i])]++)] = i;
+  // Now begin[v] is where row v + 1 begins.
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    const T* from = dy.data<T>();
+    parallel_for(rows, grain_of((1 + n / std::max<int64_t>(rows, 1)) * d * int64_t{sizeof(V)}),
+        [&](int64_t first, int64_t last) {
+          for (int64_t v = first; v < last; ++v) {
+            V* to = dweight.data<V>() + v * d;
+            std::fill_n(to, d, V(0));
+            for (int64_t i = v ? begin[size_t(v - 1)] : 0; i < begin[size_t(v)]; ++i) {
+              const T* row = from + place[size_t(i)] * d;
+              for (int64_t c = 0; c < d; ++c) to[c] += V(row[c]);
+            }
+          }
+        });
+  });
+}
+
+// The rows that are taken, not the whole table.
+Cost cost(Operands in, Operands out, const Attrs&) {
+  return {.bytes_read = bytes_of(in[0]) + bytes_of(out[0]), .bytes_written = bytes_of(out[0])};
+}
+
+Tensors backward(const Saved& saved, Operands grads) {
+  Tensors out(2);
+  if (saved.wants(1))
+    out[1] = apply1(kEmbeddingWeightGradOp, {grads[0], saved.in[0]},
+        EmbeddingGradAttrs{saved.in[1].size(0)}, Role::wgrad);
+  return out;
+}
+
+}  // namespace
+
+const OpDef kEmbeddingOp =
+    listed<kEmbeddingOp>({.formula = "y = the rows of weight whose numbers are the tokens",
+        .cost = cost,
+        .cpu = cpu,
+        .backward = backward,
+        .saves_in = 0b01});
+const OpDef kEmbeddingWeightGradOp = listed<kEmbeddingWeightGradOp>(
+    {.formula = "dweight = to each row the dy of its tokens, in order",
+        .attrs = attr_type<EmbeddingGradAttrs>(),
+        .cost = cost_per_element<1>,
+        .cpu = weight_grad_cpu});
+
+Tensor embedding(const Tensor& tokens, const Tensor& weight) {
+  if (!tokens.defined() || tokens.dtype() == DType::i32)
+    return apply1(kEmbeddingOp, {tokens, weight});
+  static constexpr Signature kTakes("tokens:i32|i64[..] weight[V, D]");  // PyTorch's, too
+  kTakes.check("embedding", Tensors{tokens, weight}, {});
+  return apply1(kEmbeddingOp, {cast(tokens, DType::i32), weight});
+}
+
+}  // namespace sinter
