@@ -38,6 +38,24 @@ GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
   return {total};
 }
 
+void average_counted(
+    const std::vector<Tensor>& params, int64_t rows, const Tensor& own, const Tensor& all) {
+  const NoGrad no_grad;
+  Tensor factor;  // in the type of the gradients, of which there is mostly one
+  for (const Tensor& param : params) {
+    const Tensor grad = param.grad();
+    if (!grad.defined()) continue;
+    if (!factor.defined() || factor.dtype() != grad.dtype()) {
+      const Tensor n = all.dtype() == grad.dtype() ? all : cast(all, grad.dtype());
+      factor = reshape(double(rows) / maximum(n, constant_like(n, 1)), {});
+    }
+    const Tensor mean = mul(grad, factor);
+    mean.autograd().counted = own;
+    mean.autograd().counted_of_all = all;
+    param.autograd().grad = mean;
+  }
+}
+
 double grad_norm(const std::vector<Tensor>& params) {
   const NoGrad no_grad;
   const GradNorm norm{total_squared(params)};

@@ -1,5 +1,5 @@
-// Gradient clipping by the norm of all gradients together, on the device: nothing is read on the
-// host, so it may stand in a captured step.
+// What is done to all gradients before an update. Gradient clipping by the norm of all gradients
+// together, on the device: nothing is read on the host, so it may stand in a captured step.
 #pragma once
 
 #include <vector>
@@ -22,5 +22,11 @@ struct GradNorm {
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
 // The norm, on the host.
 double grad_norm(const std::vector<Tensor>& params);
+
+// Of gradients of sums that were divided by `rows`: they become those of the mean over the rows
+// that count, of which there are `all` (f32[1], on the device), `own` of them of this process; 0
+// where there is none. Optimizer::step() finds both numbers with the gradients.
+void average_counted(
+    const std::vector<Tensor>& params, int64_t rows, const Tensor& own, const Tensor& all);
 
 }  // namespace sinter::nn

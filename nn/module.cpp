@@ -260,6 +260,9 @@ std::string Module::summary(const Shape& input_shape, std::optional<DType> input
     const NoGrad no_grad;
     const EvalMode evaluation(*this);
     const Tensor like = params.empty() ? Tensor::meta({}) : params[0];
+    const auto first =
+        std::ranges::find_if(all, [](const Module* m) { return !m->tensors_.empty(); });
+    if (!input && first != all.end()) input = (*first)->own_input();
     (*this)(Tensor::meta(input_shape, input.value_or(like.dtype()), like.device()));
   }
   TextGrid grid({"<module", "<output", "parameters", "FLOPs"});

@@ -88,7 +88,8 @@ class Module {
   std::string str(int depth = 0) const;
   // The tree as a table: output shape, parameters and forward FLOPs of each module for an input of
   // `input_shape`, whose first size is the batch. It runs the model once in evaluation mode on a
-  // meta tensor, so nothing is computed. Its type is `input`, or that of the first weight.
+  // meta tensor, so nothing is computed. Its type is `input`, or that which the first module with
+  // parameters reads.
   std::string summary(const Shape& input_shape, std::optional<DType> input = {});
 
  protected:
@@ -123,6 +124,8 @@ class Module {
   virtual bool enable_bf16_own(Converter&, DType) { return false; }
   // Does its result depend on is_training()?
   virtual bool depends_on_training() const { return false; }
+  // The type of what it reads, where that is not its parameters': tokens.
+  virtual std::optional<DType> own_input() const { return {}; }
   // A container has no label inside another module: its children carry its name, as in "layers.2".
   virtual bool is_container() const { return false; }
 

@@ -19,6 +19,17 @@ void check_option(
           optimizer, ": ", name, " out of range: ", value, "; allowed 0 <= ", name, " < ", below));
 }
 
+// Of a step: those of its gradients, else of its losses; nullptr: all do.
+const AutogradMeta* rows_that_count(const Tensor& grad, const Tensor& losses) {
+  for (const Tensor* t : {&grad, &losses}) {
+    if (t->has_autograd() && t->autograd().counted.defined()) return &t->autograd();
+  }
+  return nullptr;
+}
+const Tensor& all_counted(const AutogradMeta& rows) {
+  return rows.counted_of_all.defined() ? rows.counted_of_all : rows.counted;
+}
+
 }  // namespace
 
 Optimizer::Optimizer(
@@ -39,6 +50,7 @@ Optimizer::Optimizer(
         "Module::named_parameters() lists it once");
     param.autograd().known = true;
   }
+  weight_decays_.assign(params_.size(), attrs_.weight_decay);
   state_ = make_step_state(params_[0].tensor.device());
   set_lr(lr);
   set_steps(0);
@@ -70,7 +82,8 @@ Optimizer::Optimizer(
 }
 
 // After the step, whose updates read the counts: one launch, and none where all have a gradient.
-void Optimizer::count_skipped() {
+// `rows`: which of the step count, if not all; of none it was no step.
+void Optimizer::count_skipped(const AutogradMeta* rows) {
   if (!skipped_.defined()) return;
   const auto has_gradient = [](const NamedTensor& p) { return p.tensor.grad().defined(); };
   if (std::ranges::all_of(params_, has_gradient)) return;
@@ -85,7 +98,30 @@ void Optimizer::count_skipped() {
     skips = Tensor::from(counts, skipped_.shape(), skipped_.device());
     skips.autograd().name = sinter::str("skips", skips_.size());
   }
-  accumulate(skipped_, skips);
+  if (!rows) return accumulate(skipped_, skips);
+  const Tensor any = lt(constant_like(rows->counted, 0), all_counted(*rows));
+  accumulate(skipped_, mul(skips, cast(any, DType::f64)));
+}
+
+void Optimizer::set_weight_decay(
+    double value, const std::function<bool(const NamedTensor&)>& in_group) {
+  check_outside_step("set_weight_decay");
+  check_option("optimizer", "weight_decay", value);
+  bool found = false;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (!in_group(params_[i])) continue;
+    weight_decays_[i] = value;
+    found = true;
+  }
+  SINTER_CHECK(found, usage,
+      sinter::str("optimizer: set_weight_decay: no parameter is in the group: it has ",
+          params_.size(), ", the first is ", params_[0].name, " ", params_[0].tensor.describe()));
+}
+
+UpdateAttrs Optimizer::attrs_of(size_t i) const {
+  UpdateAttrs attrs = attrs_;
+  attrs.weight_decay = weight_decays_[i];
+  return attrs;
 }
 
 void Optimizer::step(const Tensor& losses) {
@@ -98,6 +134,8 @@ void Optimizer::step(const Tensor& losses) {
   SINTER_CHECK(last < params_.size(), state,
       sinter::str("step: no gradient: 0 of ", params_.size(), " parameters have one"),
       "call backward(loss) first");
+  const AutogradMeta* rows = rows_that_count(params_[last].tensor.grad(), losses);
+  if (rows) count_rows(state_, rows->counted, all_counted(*rows));
   for (size_t i = 0; i <= last; ++i) {
     const Tensor& param = params_[i].tensor;
     const Tensor grad = param.grad();
@@ -105,12 +143,12 @@ void Optimizer::step(const Tensor& losses) {
     UpdateGroup group = operands(i);
     group.grad = grad;
     group.bf16_copy = bf16_copy_of(param);
-    UpdateAttrs attrs = attrs_;
+    UpdateAttrs attrs = attrs_of(i);
     attrs.tail = i == last;
     update_parameter(group, state_, attrs, attrs.tail ? losses : Tensor(),
         attrs.tail ? rng_state(param.device()) : Tensor());
   }
-  count_skipped();
+  count_skipped(rows);
 }
 
 UpdateGroup Optimizer::operands(size_t i) const {
@@ -132,7 +170,7 @@ Tensor Optimizer::after_step(size_t i, const Tensor& grad) const {
   for (Tensor* t : {&group.param, &group.state1, &group.state2}) *t = exact(*t);
   group.grad = exact(grad);
   group.skipped = copied(group.skipped);
-  update_parameter(group, copied(state_), attrs_);
+  update_parameter(group, copied(state_), attrs_of(i));
   return group.param;
 }
 

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -49,6 +50,10 @@ class Optimizer {
   // Of the next steps, one each, as a schedule has them; the last one stays. They are copied to the
   // device once, where each step finds its own: with set_lr() the host would copy one a step.
   void set_rates(const std::vector<double>& rates);
+  // What parameter groups are for, mostly: the weight decay becomes `value` where `in_group` holds.
+  //   adamw.set_weight_decay(0, nn::is_vector);  // of biases and norms; matrices keep theirs
+  // Throws usage unless it is finite and >= 0, or if it holds for no parameter.
+  void set_weight_decay(double value, const std::function<bool(const NamedTensor&)>& in_group);
   // Learning rate, steps done, loss sums: see StepState. Reading it waits for the device.
   const Tensor& state() const { return state_; }
   int64_t steps() const { return read_step_state(state_).step; }
@@ -79,19 +84,24 @@ class Optimizer {
     Tensors tensors;
   };
   void write_rates(double lr, const Tensor& next);
-  void count_skipped();
+  void count_skipped(const AutogradMeta* rows);
   // Without the gradient.
   UpdateGroup operands(size_t i) const;
+  UpdateAttrs attrs_of(size_t i) const;
 
   NamedTensors params_;
   const OptimizerRow& row_;
   const UpdateAttrs attrs_;
+  std::vector<double> weight_decays_;  // of each parameter
   std::vector<Slot> slots_;
   Tensor state_, next_rates_;  // next_rates_: what the state points to, or undefined
   Tensor skipped_;             // of all parameters, in one storage; or undefined
   std::map<std::vector<double>, Tensor> skips_;  // what a step adds to it, kept for captured steps
   double lr_ = -1;                               // as in the state, without next_rates_
 };
+
+// Of less than two dims, as biases and the weights of norms.
+inline bool is_vector(const NamedTensor& param) { return param.tensor.rank() < 2; }
 
 // A struct of ops/optim/optimizers.h as an optimizer: nn::Adam(params, {.lr = 0.01}).
 template <class Options> class OptimizerOf : public Optimizer {

@@ -6,12 +6,14 @@
 #include "nn/activations.h"
 #include "nn/batch_norm.h"
 #include "nn/conv2d.h"
+#include "nn/embedding.h"
 #include "nn/glu.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
 #include "nn/loss.h"
 #include "nn/mlp.h"
 #include "nn/pool.h"
+#include "nn/rms_norm.h"
 #include "nn/safetensors.h"
 #include "nn/sequential.h"
 #include "tests/closeness.h"
@@ -96,6 +98,48 @@ TEST(Layers, LayerNormHasPyTorchsKeysAndStartsNeutral) {
   EXPECT_EQ(norm(x).to_vector<float>(), neutral.to_vector<float>());
   EXPECT_EQ(norm(cast(x, DType::bf16)).dtype(), DType::f32);
   test::expect_error(Error::Kind::usage, {"features is 0"}, [] { LayerNorm(0); });
+}
+
+TEST(Layers, RmsNormHasPyTorchsKeyAndStartsNeutral) {
+  RMSNorm norm(5), bare(5, 1e-5, false);
+  ASSERT_EQ(norm.state_dict().size(), 1u);
+  EXPECT_EQ(norm.state_dict()[0].name, "weight");
+  EXPECT_TRUE(bare.state_dict().empty());
+  EXPECT_EQ(norm.describe(), "RMSNorm(5)");
+  EXPECT_EQ(bare.describe(), "RMSNorm(5, no weight)");
+  norm.init_parameters(3);
+  const Tensor x = cast(sample_tensor({2, 3, 5}, 1), DType::f32);
+  EXPECT_EQ(norm(x).to_vector<float>(), rms_norm(x).to_vector<float>());
+  EXPECT_EQ(bare(x).to_vector<float>(), rms_norm(x).to_vector<float>());
+  EXPECT_EQ(norm(cast(x, DType::bf16)).dtype(), DType::f32);
+  test::expect_error(Error::Kind::usage, {"features is 0"}, [] { RMSNorm(0); });
+  test::expect_error(
+      Error::Kind::shape, {"RMSNorm: wrong number of features", "f32[2, 4]", "5"}, [&] {
+        bare(Tensor::ones({2, 4}));
+      });
+}
+
+// A model of tokens: a summary needs no word of them, and its table is learned.
+TEST(Layers, EmbeddingIsARowForEachToken) {
+  Sequential model{Embedding(27, 6), RMSNorm(6), Linear(6, 3)};
+  const NamedTensors state = model.state_dict();
+  EXPECT_EQ(state[0].name, "0.weight");
+  EXPECT_EQ(state[0].tensor.shape(), (Shape{27, 6}));
+  model.init_parameters(4);
+  const auto table = state[0].tensor.to_vector<double>();
+  double squares = 0;
+  for (const double v : table) squares += v * v;
+  EXPECT_NEAR(squares / double(table.size()), 1, 0.4);  // 162 draws: 3.5 deviations
+  test::expect_facts(model.summary({4, 8}), {"Embedding(27, 6)", "[4, 8, 6]", "[4, 8, 3]"});
+  for (const DType type : {DType::i32, DType::i64}) {
+    const Tensor tokens = cast(reshape(sample_labels(32, 27, 1), {4, 8}), type);
+    EXPECT_EQ(model(tokens).shape(), (Shape{4, 8, 3}));
+  }
+  test::expect_error(
+      Error::Kind::usage, {"Embedding: sizes must be 1 or more", "0"}, [] { Embedding(0, 3); });
+  test::expect_error(Error::Kind::dtype, {"embedding", "tokens", "must be i32"}, [&] {
+    model(Tensor::ones({2, 3}));
+  });
 }
 
 TEST(Layers, Conv2dIsItsOpAndSpeaksAsPyTorch) {

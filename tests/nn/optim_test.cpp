@@ -175,6 +175,77 @@ TEST(Optim, AdamWDecaysAsInPyTorchWhateverElseIsNamed) {
   EXPECT_NE(step([](const NamedTensors& p) { return std::make_unique<Adam>(p); }), standard);
 }
 
+// Of a step without a row that counts nothing is left, not in the states either: it is as if it had
+// not been. A rate that was told for it is used up.
+TEST(Optim, AStepOfNoRowsThatCountChangesNothing) {
+  const Device simt{Device::Type::simt, 0};
+  for (const OptimizerChoice& choice : optimizers()) {
+    for (const Device device : {kCpu, simt}) {
+      SCOPED_TRACE(sinter::str(choice.name, " ", device.str()));
+      const auto run = [&](bool with_idle) {
+        NamedTensors params;
+        for (const NamedTensor& p : two_parameters()) {
+          Tensor moved = cast(detach(p.tensor), DType::f32).to(device);
+          params.push_back({p.name, moved.set_requires_grad(true)});
+        }
+        const auto optimizer = choice.make(params, 0.05, 0.1, 0.9, choice.betas);
+        for (int t = 0; t < 5; ++t) {
+          const bool idle = t == 2;
+          if (idle && !with_idle) continue;
+          for (size_t i = 0; i < params.size(); ++i) {
+            if (t == 3 && i == 0) continue;  // then its own steps are counted
+            const Tensor g = cast(gradient(i, t, params[i].tensor.shape()), DType::f32);
+            params[i].tensor.autograd().grad = scale(g, idle ? 0 : 1).to(device);
+          }
+          const Tensor losses = Tensor::full({4}, idle ? 0 : 1, DType::f32, device);
+          losses.autograd().counted = Tensor::full({1}, idle ? 0 : 3, DType::f32, device);
+          optimizer->step(losses);
+          optimizer->zero_grad();
+        }
+        Vector all;
+        for (const NamedTensor& p : params) {
+          for (const double v : p.tensor.to_vector<double>()) all.push_back(v);
+        }
+        for (const NamedTensor& p : optimizer->state_tensors()) {
+          for (const double v : p.tensor.to_vector<double>()) all.push_back(v);
+        }
+        const StepState state = read_step_state(optimizer->state());
+        EXPECT_EQ(state.step, 4);
+        EXPECT_EQ(state.loss_rows, 4 * 3);
+        EXPECT_EQ(state.loss_sum, 4 * 4);
+        EXPECT_EQ(state.idle_steps, with_idle);
+        EXPECT_EQ(state.first_bad_step, -1);
+        return all;
+      };
+      EXPECT_EQ(run(true), run(false));
+    }
+  }
+}
+
+TEST(Optim, AGroupHasAWeightDecayOfItsOwn) {
+  AdamW grouped(two_parameters(), {.weight_decay = 0.1}),
+      all(two_parameters(), {.weight_decay = 0.1}), none(two_parameters(), {.weight_decay = 0});
+  grouped.set_weight_decay(0, is_vector);
+  for (Optimizer* optimizer : {static_cast<Optimizer*>(&grouped), static_cast<Optimizer*>(&all),
+           static_cast<Optimizer*>(&none)}) {
+    for (size_t i = 0; i < 2; ++i) {
+      const Tensor& p = optimizer->parameters()[i].tensor;
+      p.autograd().grad = gradient(i, 1, p.shape());
+    }
+    optimizer->step();
+  }
+  const auto values = [](const Optimizer& of, size_t i) {
+    return of.parameters()[i].tensor.to_vector<double>();
+  };
+  EXPECT_EQ(values(grouped, 0), values(all, 0));
+  EXPECT_EQ(values(grouped, 1), values(none, 1));
+  EXPECT_NE(values(all, 1), values(none, 1));
+  test::expect_error(Error::Kind::usage, {"weight_decay out of range: -1"},
+      [&] { grouped.set_weight_decay(-1, is_vector); });
+  test::expect_error(Error::Kind::usage, {"no parameter is in the group", "it has 2"},
+      [&] { grouped.set_weight_decay(1, [](const NamedTensor&) { return false; }); });
+}
+
 TEST(Optim, OneParameterGivenTwiceIsRefused) {
   NamedTensors params = two_parameters();
   params.push_back({"c", params[0].tensor});
