@@ -6,6 +6,7 @@
 #include "autograd/tape.h"
 #include "core/crc32.h"
 #include "nn/batch_norm.h"
+#include "nn/clip.h"
 #include "ops/ops.h"
 
 namespace sinter::distributed {
@@ -56,6 +57,7 @@ RowRange DataParallel::begin_batch(int64_t rows, const Batch& batch) {
   SINTER_CHECK(rows > 0 && (batch.of == 0 || batch.of >= rows), usage,
       str("data parallel: no batch: rows is ", rows, ", at least 1; of all batches together ",
           batch.of, ", 0 or at least rows"));
+  if (last_) counted_ = {};
   rows_ = batch.of > 0 ? batch.of : rows;
   last_ = batch.last;
   mine_ = ranks_ ? rows_of_rank(rows, ranks_->rank(), ranks_->size()) : RowRange{0, rows};
@@ -77,9 +79,34 @@ void DataParallel::backward(const Tensor& losses) {
       ~Told() { Tape::current().on_complete = nullptr; }
     } told;
     if (sums) Tape::current().on_complete = [this](const Tensor& leaf) { complete(leaf); };
-    sinter::backward(losses, {.gradient = {}, .rows = rows_});
+    if (const Tensor& n = losses.autograd().counted; n.defined()) {
+      const NoGrad no_grad;
+      counted_ = counted_.defined() ? counted_ + n : n;
+    }
+    sinter::backward(losses, {.gradient = {}, .rows = is_all() ? 0 : rows_});
   }
   if (sums) sum_rest(!losses.defined());
+  if (last_ && !is_all()) average();
+}
+
+// The gradients, which are whole, over the rows that count. Without such a number nothing is
+// launched.
+void DataParallel::average() {
+  if (ranks_ && !counts_) counts_ = ranks_->sum(counted_.defined()) > 0;
+  if (!counts_.value_or(counted_.defined())) return;
+  const NoGrad no_grad;
+  Tensors params;
+  for (const nn::NamedTensor& p : params_) params.push_back(p.tensor);
+  const Device device = params[0].device();
+  const Tensor own = counted_.defined() ? counted_
+                                        : copy(reshape(constant(0, DType::f32, device), {1})),
+               all = ranks_ ? copy(own) : own;
+  if (ranks_) {
+    const auto bucket = static_cast<int64_t>(buckets_.size());
+    all_reduce({all}, bucket);
+    all_reduce_wait({all}, bucket);
+  }
+  nn::average_counted(params, rows_, own, all);
 }
 
 void DataParallel::complete(const Tensor& parameter) {

@@ -16,7 +16,8 @@
 //   all are waited for. Buckets start in one order on all ranks.
 //
 // What a rank computes depends on the whole batch, not on the number of ranks: losses are divided
-// by the rows of the whole batch, and dropout's mask of a row is that of its place in it. Gradients
+// by the rows of the whole batch, or those of them that count (Note [Rows that do not count] in
+// ops/rows/losses.cpp), and dropout's mask of a row is that of its place in it. Gradients
 // are whole after backward(): clip them then. Batch normalization, whose statistics would be those
 // of a part, is refused. What begin_batch() is told is no tensor of the step: a captured step needs
 // in StepOptions::mode a number from which it follows, as a Trainer (train/trainer.h) gives it.
@@ -24,6 +25,7 @@
 // Not thread-safe: of the thread that made it.
 #pragma once
 
+#include <optional>
 #include <unordered_map>
 
 #include "core/communicator.h"
@@ -66,6 +68,9 @@ class DataParallel {
 
  private:
   struct Bucket;
+  // Are all rows of this update in the losses of one backward()?
+  bool is_all() const { return !ranks_ && mine_.size() == rows_; }
+  void average();
   void complete(const Tensor& parameter);
   void sum_rest(bool zeros);
   std::vector<Tensor> gradients(const Bucket& bucket) const;
@@ -77,6 +82,9 @@ class DataParallel {
   size_t started_ = 0;                                 // of buckets_, in this backward
   RowRange mine_;
   int64_t rows_ = 0;  // of all batches of this update
+  Tensor counted_;    // of them, of this rank, if not all count
+  // Have the losses of any rank such a number? The ranks ask each other once.
+  std::optional<bool> counts_;
   bool last_ = true;
 };
 

@@ -183,6 +183,9 @@ double Trainer::run(const std::function<bool()>& next, const Callback& after) {
       str("trainer: the loss of step ", bad + 1, " is not finite; last good ", state.last_good_loss,
           ", lr ", lr_of(bad)),
       "a smaller learning rate, or TrainerOptions::clip; AnomalyMode names the op");
+  SINTER_CHECK(stopped_ || state.loss_rows > 0 || state.idle_steps == 0, data,
+      str("trainer: no row counts: every label of ", count_of(state.idle_steps, "step"),
+          " is the loss's ignore_index; nothing was learned"));
   if (!stopped_) end_epoch();
   return Score::share(state.loss_sum, state.loss_rows);
 }
@@ -260,6 +263,7 @@ Tensor Trainer::backward_of(const Tensors& batch) {
                 size = options_.part > 0 ? options_.part : rows;
   const bool all_rows = !batch.empty() && batch[0].size(0) == rows;  // of all ranks
   Tensors parts;
+  Tensor counted;  // of the rows, if not all count
   int64_t row = 0, own = 0;
   do {
     const int64_t n = std::min(size, rows - row);
@@ -272,13 +276,19 @@ Tensor Trainer::backward_of(const Tensors& batch) {
     if (parallel_) {
       parallel_->backward(losses);
     } else {
-      backward(losses, {.gradient = {}, .rows = rows});
+      backward(losses, {.gradient = {}, .rows = n < rows ? rows : 0});
+      if (const Tensor& some = losses.autograd().counted; some.defined()) {
+        const NoGrad no_grad;
+        counted = counted.defined() ? counted + some : some;
+      }
     }
     if (losses.defined()) parts.push_back(losses);
     own += mine.size();
     row += n;
   } while (row < rows);
   const NoGrad no_grad;
+  if (counted.defined() && parts.size() > 1)
+    nn::average_counted(parameters_, rows, counted, counted);
   return parts.empty() ? Tensor() : parts.size() == 1 ? parts[0] : cat(parts);
 }
 
@@ -287,6 +297,7 @@ void Trainer::reset_loss() {
   StepState state = this->state();
   state.loss_sum = 0;
   state.loss_rows = 0;
+  state.idle_steps = 0;
   write_step_state(optimizer_->state(), state);
 }
 
@@ -314,15 +325,18 @@ void Trainer::add(Score& score, const Tensors& batch) {
   check_pair(batch);
   const Tensor output = (*model_)(batch[0]), losses = options_.loss(output, batch[1]);
   check_losses(losses, batch[0].size(0));
-  for (const double loss : losses.to_vector<double>()) {
-    ++score.rows;
-    score.loss_sum += loss;
-  }
+  // Of a row that does not count the loss is 0, and its label is none.
+  std::vector<uint8_t> counts(size_t(losses.numel()), 1);
+  if (const Tensor& given = losses.autograd().counts; given.defined())
+    counts = given.to_vector<uint8_t>();
+  for (const double loss : losses.to_vector<double>()) score.loss_sum += loss;
+  const int64_t counted = std::ranges::count(counts, 1);
+  score.rows += counted;
   if (is_float(batch[1].dtype())) return;
   const auto read = argmax(output).to_vector<int64_t>(), labels = batch[1].to_vector<int64_t>();
   if (read.size() != labels.size()) return;
-  for (size_t i = 0; i < labels.size(); ++i) score.correct += read[i] == labels[i];
-  score.labels += int64_t(labels.size());
+  for (size_t i = 0; i < labels.size(); ++i) score.correct += counts[i] && read[i] == labels[i];
+  score.labels += counted;
 }
 
 void Trainer::save(const std::string& file, const std::string& config) {

@@ -88,6 +88,25 @@ TEST(DataParallel, F32AndBf16RanksTrainAsOneProcess) {
   }
 }
 
+// The classes are drawn, so ranks have unequal numbers of rows that count, and at times one has
+// rows and none that counts, or, of 3 rows, no row at all.
+TEST(DataParallel, RanksWeighByTheRowsThatCount) {
+  for (auto run : all_runs()) {
+    const std::vector<double> counting = train(run, 20);
+    run.ignore_index = 1;
+    const std::vector<double> alone = train(run, 20);
+    EXPECT_TRUE(test::apart(alone, counting, {.absolute = 1e-6})) << "no row was ignored";
+    for (const int size : {2, 4}) {
+      std::vector<std::vector<double>> weights(size);
+      ThreadGroup(size).run(
+          [&](Communicator& ranks) { weights[size_t(ranks.rank())] = train(run, 20); });
+      SCOPED_TRACE(str(run.what, ", ", size, " ranks"));
+      for (const std::vector<double>& of_rank : weights) EXPECT_EQ(of_rank, weights[0]);
+      EXPECT_TRUE(test::close(weights[0], alone, {.absolute = kBound}));
+    }
+  }
+}
+
 // The emulator runs kernels when somebody asks for their results: a sum does.
 TEST(DataParallelSimt, WeightsAreThoseOfOneProcess) {
   for (const bool fused : {false, true}) {

@@ -17,6 +17,7 @@ struct Run {
   int64_t bucket_bytes = 1024;  // several buckets, of several tensors
   Device device = kCpu;
   DType dtype = DType::f64;
+  std::optional<int64_t> ignore_index = {};
 };
 
 inline void PrintTo(const Run& run, std::ostream* out) { *out << run.what; }
@@ -63,7 +64,7 @@ class TrainingRun {
     optimizer_ = choice.make(
         net_.named_parameters(), run.optimizer == "adam" ? 0.002 : 0.05, 0, 0, choice.betas);
     trainer_.emplace(net_, *optimizer_,
-        TrainerOptions{.loss = nn::CrossEntropyLoss{0.1},
+        TrainerOptions{.loss = nn::CrossEntropyLoss{0.1, run.ignore_index},
             .fused = run.fused,
             .capture = {.cache_size = 32},
             .clip = run.clip,

@@ -4,6 +4,7 @@
 
 #include <ranges>
 
+#include "capture/explain.h"
 #include "nn/mlp.h"
 #include "tests/closeness.h"
 #include "tests/counting_new.h"
@@ -105,6 +106,76 @@ void check_fused_equals_eager(Device device) {
 }
 TEST(Trainer, FusedEqualsEager) { check_fused_equals_eager(kCpu); }
 TEST(TrainerSimt, FusedEqualsEager) { check_fused_equals_eager(kSimt); }
+
+// Rows of class 3 and those of the third batch do not count. At once, in parts of unequal counts,
+// eager or fused: the weights, the mean of the epoch and the score are those of the other rows.
+void check_ignored(Device device) {
+  auto all = made_batches(DType::f64), rest = all;
+  const NoGrad no_grad;
+  rest.clear();
+  for (size_t b = 0; b < all.size(); ++b) {
+    Tensors kept;
+    int32_t* labels = all[b][1].data<int32_t>();
+    for (int64_t r = 0; r < all[b][1].numel(); ++r) {
+      if (b == 2 || r < 2) labels[r] = 3;
+      if (labels[r] != 3) kept.push_back(slice(all[b][0], 0, r, r + 1));
+    }
+    std::vector<int32_t> classes = all[b][1].to_vector<int32_t>();
+    std::erase(classes, 3);
+    if (!kept.empty())
+      rest.push_back({cat(kept), Tensor::from(classes, {int64_t(classes.size())})});
+    for (Tensor& t : all[b]) t = t.to(device);
+  }
+  const GradMode grad(true);
+  Training wanted({.fused = false}, kCpu, 5, DType::f64);
+  double loss = 0;
+  for (int epoch = 0; epoch < 5; ++epoch) loss = wanted->fit(rest);
+  const Score score = wanted->evaluate(rest);
+  for (const bool fused : {false, true}) {
+    for (const int64_t part : {0, 2, 4}) {
+      SCOPED_TRACE(str(fused ? "fused" : "eager", ", part ", part));
+      Training training(
+          {.loss = nn::CrossEntropyLoss{.ignore_index = 3}, .fused = fused, .part = part}, device,
+          5, DType::f64);
+      double found = 0;
+      for (int epoch = 0; epoch < 5; ++epoch) found = training->fit(all);
+      // Rounding, of which Adam makes up to 1e3 times as much.
+      EXPECT_NEAR(found, loss, 1e-12);
+      EXPECT_TRUE(test::close(training.weights(), wanted.weights(), {.absolute = 1e-12}));
+      EXPECT_EQ(training->optimizer().steps(), 15) << "the third batch is no step";
+      const Score own = training->evaluate(all);
+      EXPECT_EQ(own.rows, score.rows);
+      EXPECT_EQ(own.labels, score.labels);
+      EXPECT_EQ(own.correct, score.correct);
+      EXPECT_NEAR(own.loss(), score.loss(), 1e-12);
+    }
+  }
+}
+TEST(Trainer, RowsThatAreIgnoredAreAsIfTheyWereNotThere) { check_ignored(kCpu); }
+
+TEST(Trainer, AnEpochWithoutARowThatCountsIsTold) {
+  auto batches = made_batches();
+  for (const Tensors& batch : batches)
+    std::fill_n(batch[1].data<int32_t>(), batch[1].numel(), -100);
+  Training training({.loss = nn::CrossEntropyLoss{.ignore_index = -100}}, kCpu, 5);
+  const std::vector<double> before = training.weights();
+  expect_error(Error::Kind::data, {"no row counts", "4 steps", "ignore_index"},
+      [&] { training->fit(batches); });
+  EXPECT_EQ(training.weights(), before);
+  EXPECT_EQ(training->state().last_loss, 0);
+}
+
+// What an ignore_index costs: launches of its own, and the fused loss, by name. All else is fused.
+TEST(Trainer, ALossWithIgnoredRowsNamesWhatDoesNotFuse) {
+  const auto text = [](std::optional<int64_t> ignored) {
+    Training training({.loss = nn::CrossEntropyLoss{.ignore_index = ignored}}, kCpu, 5);
+    for (int i = 0; i < 3; ++i) training->step(made_batches()[0]);
+    return capture::explain(*training->captured_step()->captured());
+  };
+  test::expect_facts(text({}), {"softmax_xent  ", "weight_grad_update"});
+  test::expect_facts(text(3), {"rule softmax_xent: ", "= where(", "stands between",
+                                  "23 launches -> 14", "weight_grad_update"});
+}
 
 TEST(Trainer, AFusedStepAllocatesNothing) {
   if (!test::kCountsNew) GTEST_SKIP() << "the sanitizer has its own operator new";
