@@ -1,15 +1,12 @@
 // scaled_dot_product_attention, which is plain ops, against the op that is none; the layers round
-// it: keys, numbers, errors, a captured step.
+// it: keys, numbers, errors.
 #include "nn/attention.h"
 
 #include <gtest/gtest.h>
 
 #include "autograd/autograd.h"
-#include "capture/step.h"
-#include "nn/optim.h"
 #include "tests/closeness.h"
 #include "tests/test_util.h"
-#include "train/trainer.h"
 
 namespace sinter::nn {
 namespace {
@@ -133,24 +130,6 @@ TEST(AttentionLayers, AreTheirFormula) {
     }
   }
   EXPECT_TRUE(test::close(layer(x).to_vector<double>(), wanted, {.absolute = 1e-13}));
-}
-
-TEST(AttentionLayers, ABlockTrainsFusedAsEager) {
-  std::vector<double> losses[2];
-  for (const bool fused : {false, true}) {
-    TransformerEncoderLayer block(16, 4, {.hidden = 32, .activation = "gelu", .causal = true});
-    block.init_parameters(7);
-    block.to(DType::f64);
-    Adam optimizer(block.named_parameters(), {.lr = 0.01});
-    Trainer trainer(block, optimizer, {.loss = mse, .fused = fused});
-    for (uint64_t step = 0; step < 6; ++step) {
-      const Tensors given{drawn({3, 9, 16}, 2 * step), drawn({3, 9, 16}, 2 * step + 1)};
-      for (const double loss : trainer.step(given)[0].to_vector<double>())
-        losses[fused].push_back(loss);
-    }
-  }
-  EXPECT_TRUE(test::close(losses[1], losses[0], {.absolute = 1e-11}));
-  EXPECT_LT(losses[0].back(), losses[0].front());
 }
 
 TEST(AttentionLayers, ErrorsNameWhatDoesNotFit) {

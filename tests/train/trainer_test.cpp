@@ -5,6 +5,7 @@
 #include <ranges>
 
 #include "capture/explain.h"
+#include "nn/attention.h"
 #include "nn/mlp.h"
 #include "tests/closeness.h"
 #include "tests/counting_new.h"
@@ -175,6 +176,25 @@ TEST(Trainer, ALossWithIgnoredRowsNamesWhatDoesNotFuse) {
   test::expect_facts(text({}), {"softmax_xent  ", "weight_grad_update"});
   test::expect_facts(text(3), {"rule softmax_xent: ", "= where(", "stands between",
                                   "23 launches -> 14", "weight_grad_update"});
+}
+
+TEST(Trainer, ATransformerBlockTrainsFusedAsEager) {
+  std::vector<double> losses[2];
+  for (const bool fused : {false, true}) {
+    nn::TransformerEncoderLayer block(16, 4, {.hidden = 32, .activation = "gelu", .causal = true});
+    block.init_parameters(7);
+    block.to(DType::f64);
+    nn::Adam optimizer(block.named_parameters(), {.lr = 0.01});
+    Trainer trainer(block, optimizer, {.loss = mse, .fused = fused});
+    for (uint64_t step = 0; step < 6; ++step) {
+      const Tensors given{sample_tensor({3, 9, 16}, 2 * step, -1, 1),
+          sample_tensor({3, 9, 16}, 2 * step + 1, -1, 1)};
+      for (const double loss : trainer.step(given)[0].to_vector<double>())
+        losses[fused].push_back(loss);
+    }
+  }
+  EXPECT_TRUE(test::close(losses[1], losses[0], {.absolute = 1e-11}));
+  EXPECT_LT(losses[0].back(), losses[0].front());
 }
 
 TEST(Trainer, AFusedStepAllocatesNothing) {
