@@ -196,7 +196,7 @@ class Search {
     // The factor's own backward: behind s it comes first, before q last.
     const auto through_factor = [&](int value, int of) {
       const int n = value < 0 || of < 0 ? -1 : r_.only_reader(value);
-      if (!is_scale(n) || factor(n) != factor(of)) return -1;
+      if (n < 0 || r_.node(n).text() != "scale_backward" || factor(n) != factor(of)) return -1;
       back_.push_back(n);
       return r_.node(n).out[0];
     };

@@ -19,6 +19,9 @@ struct StepState {
          beta2_power =
              1;   // beta^t after t steps, by recurrence (f32 would lose 1 - beta2^t at small t)
   double lr = 0;  // of the next step
+  // Told by count_rows(): no row of the step counts, in any process. Then the updates change
+  // nothing, and it is no step. Beside lr, as each update reads both.
+  int64_t idle = 0;
   // Of the steps after it, as many as are known, in memory of the state's device; then lr stays.
   const double* next_rates = nullptr;
   int64_t rates_left = 0;
@@ -31,10 +34,8 @@ struct StepState {
   double last_loss = 0;         // mean row loss of the last step
   double last_good_loss = 0;    // the last finite one
   int64_t first_bad_step = -1;  // first step with a non-finite loss, or -1
-  // Of the step's losses, if count_rows() has told: so many rows of this process count (-1: all);
-  // and if idle, none of any process. Then the updates change nothing, and it is no step.
-  int64_t counted = -1, idle = 0;
-  int64_t idle_steps = 0;  // since last_reset
+  int64_t counted = -1;         // of the step's losses so many rows of this process count; -1: all
+  int64_t idle_steps = 0;       // since last_reset
   uint32_t ticket =
       0;  // of the kernel that advances it: blocks that have arrived; 0 between kernels
 };

@@ -1,5 +1,9 @@
 // embedding: rows of a table by their numbers, and the gradient of the table.
+#include <algorithm>
+#include <utility>
+
 #include "core/parallel.h"
+#include "core/thread_buffer.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
 
@@ -29,11 +33,13 @@ void weight_grad_cpu(const Call& call) {
   const int64_t n = tokens.numel(), rows = dweight.size(0), d = dweight.size(1);
   check_range("embedding_weight_grad", "token", "at place", tokens, "rows", rows);
   const int32_t* token = tokens.data<int32_t>();
-  std::vector<int64_t> begin(size_t(rows + 1)), place(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) ++begin[size_t(token[i])];
+  int64_t* const begin = thread_buffer<int64_t, BufferFor::kernel>(rows + 1 + n);
+  int64_t* const place = begin + rows + 1;
+  std::fill_n(begin, rows + 1, 0);
+  for (int64_t i = 0; i < n; ++i) ++begin[token[i]];
   int64_t sum = 0;
-  for (int64_t& count : begin) count = std::exchange(sum, sum + count);
-  for (int64_t i = 0; i < n; ++i) place[size_t(begin[size_t(token[i])]++)] = i;
+  for (int64_t v = 0; v <= rows; ++v) begin[v] = std::exchange(sum, sum + begin[v]);
+  for (int64_t i = 0; i < n; ++i) place[begin[token[i]]++] = i;
   // Now begin[v] is where row v + 1 begins.
   visit_float(dy.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
@@ -43,8 +49,8 @@ void weight_grad_cpu(const Call& call) {
           for (int64_t v = first; v < last; ++v) {
             V* to = dweight.data<V>() + v * d;
             std::fill_n(to, d, V(0));
-            for (int64_t i = v ? begin[size_t(v - 1)] : 0; i < begin[size_t(v)]; ++i) {
-              const T* row = from + place[size_t(i)] * d;
+            for (int64_t i = v ? begin[v - 1] : 0; i < begin[v]; ++i) {
+              const T* row = from + place[i] * d;
               for (int64_t c = 0; c < d; ++c) to[c] += V(row[c]);
             }
           }

@@ -87,6 +87,8 @@ void check(const Written& how) {
     }
   }
   ASSERT_TRUE(step.captured());
+  for (const capture::Miss& miss : step.captured()->fused.misses)
+    EXPECT_STRNE(miss.rule, "attention") << miss.obstacle.why;
   const std::string fused = ops_of(step.captured()->fused.graph);
   EXPECT_NE(fused.find("attention "), std::string::npos) << fused;
   EXPECT_NE(fused.find("attention_backward"), std::string::npos) << fused;

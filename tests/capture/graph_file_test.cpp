@@ -56,41 +56,41 @@ TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
   refused("losses that are no numbers",
       [&](F& f) {
         const int l = f.input("l", "i32", {4}), w = f.param("w", "f32", {2}),
-                  s = f.param("step_state", "u8", {112});
+                  s = f.param("step_state", "u8", {136});
         f.op("sgd_update", {w, w, -1, -1, -1, -1, s, l, -1}, {}, {{"tail", "1"}});
       },
       {"F.nodes[0]", "sgd_update: ", "losses", "i32[4]"});
   refused("a random state that is too short",
       [&](F& f) {
         const int r = f.param("r", "i64", {1}), w = f.param("w", "f32", {2}),
-                  s = f.param("step_state", "u8", {112});
+                  s = f.param("step_state", "u8", {136});
         f.op("sgd_update", {w, w, -1, -1, -1, -1, s, -1, r}, {}, {{"tail", "1"}});
       },
       {"F.nodes[0]", "sgd_update: ", "rng", "i64[1]"});
   refused("a step state with gaps",
       [&](F& f) {
-        const int w = f.param("w", "f32", {2}), s = f.param("step_state", "u8", {112}, Strides{0});
+        const int w = f.param("w", "f32", {2}), s = f.param("step_state", "u8", {136}, Strides{0});
         f.op("sgd_update", {w, w, -1, -1, -1, -1, s, -1, -1});
       },
       {"F.nodes[0]", "sgd_update: ", "state"});
   refused("a step state between two numbers",
       [&](F& f) {
         const int w = f.param("w", "f32", {2}), s = f.param("s", "u8", {120}),
-                  odd = f.view(s, "u8", {112}, {}, 1);
+                  odd = f.view(s, "u8", {136}, {}, 1);
         f.op("sgd_update", {w, w, -1, -1, -1, -1, odd, -1, -1});
       },
       {"F.nodes[0]", "sgd_update: ", "state", "multiple of 8"});
   refused("Adam's second average in a plain update",
       [&](F& f) {
         const int w = f.param("w", "f32", {2}), v = f.param("v", "i32", {1}),
-                  s = f.param("step_state", "u8", {112});
+                  s = f.param("step_state", "u8", {136});
         f.op("multi_tensor_update", {w, w, -1, v, -1, -1, s, -1, -1});
       },
       {"F.nodes[0]", "multi_tensor_update: ", "i32[1]"});
   refused("the state of a bias that is not there",
       [&](F& f) {
         const int w = f.param("w", "f32", {2, 3}), v = f.param("v", "i32", {1}),
-                  s = f.param("step_state", "u8", {112}), dy = f.input("dy", "f32", {4, 2}),
+                  s = f.param("step_state", "u8", {136}), dy = f.input("dy", "f32", {4, 2}),
                   x = f.input("x", "f32", {4, 3});
         f.op("weight_grad_update", {dy, x, w, -1, -1, -1, -1, -1, v, -1, -1, -1, s, -1, -1}, {},
             {{"optimizer", "sgd"}});

@@ -103,6 +103,21 @@ Program chain() {
       {cast(sample_tensor({9, 12}, 1), DType::f32), cast(sample_tensor({9, 12}, 2), DType::f32)});
 }
 
+Program attention_block() {
+  const auto step = [](const Tensors& in) {
+    for (const Tensor& t : in) t.autograd().grad = {};
+    const Tensor o = scaled_dot_product_attention(in[0], in[1], in[2], {.causal = true});
+    backward(o, {.gradient = in[3]});
+    return Tensors{detach(o), in[0].grad(), in[1].grad(), in[2].grad()};
+  };
+  Tensors inputs;
+  for (uint64_t seed = 1; seed < 5; ++seed) {
+    inputs.push_back(cast(sample_tensor({2, 2, 9, 8}, seed, -1, 1), DType::f32));
+    inputs.back().autograd().requires_grad = seed < 4;
+  }
+  return record("attention", step, inputs);
+}
+
 Program residual() {
   nn::Linear linear(12, 12);
   linear.init_parameters(3);
@@ -122,7 +137,7 @@ void check_silent(Device device) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const Program& program : {mlp({.sizes = {150, 33, 28, 10}, .dtype = dtype}),
              mlp({.sizes = {150, 33, 28, 10}, .optimizer = "lion", .dtype = dtype}),
-             net(kLenet, dtype), gated_block(dtype)}) {
+             net(kLenet, dtype), gated_block(dtype), attention_block()}) {
       SCOPED_TRACE(str(program.name, ", ", name_of(dtype)));
       const Blame blame = blame_of(program, device);
       EXPECT_FALSE(blame.first) << blame.table() << blame.verdict();
@@ -166,7 +181,8 @@ std::vector<RuleCase> rule_cases() {
       {mlp({.sizes = {20, 16, 10}, .clip = 0.01}), "all"}, {net(kLenet, DType::f32), "all"},
       {net("conv 5 3; relu; conv 4 3; relu; pool 2; flatten; linear 10", DType::f32), "all"},
       {gated, "all"}, {gated, "merge_linear,glu,glu_backward"}, {norm_of_a_sum(), "all"},
-      {norm_of_a_convolution(), "all"}, {chain(), "all"}, {residual(), "all"}};
+      {norm_of_a_convolution(), "all"}, {chain(), "all"}, {residual(), "all"},
+      {attention_block(), "all"}};
   return cases;
 }
 

@@ -194,7 +194,6 @@ TEST(Trainer, ATransformerBlockTrainsFusedAsEager) {
     }
   }
   EXPECT_TRUE(test::close(losses[1], losses[0], {.absolute = 1e-11}));
-  EXPECT_LT(losses[0].back(), losses[0].front());
 }
 
 TEST(Trainer, AFusedStepAllocatesNothing) {
