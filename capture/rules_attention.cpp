@@ -166,21 +166,33 @@ class Search {
       if (!straight && !(same(x, turned(b)) && same(y, turned(a)))) continue;
       back_.push_back(n);
       Gradient g{r_.node(n).out[0], !straight};
-      const auto fits = [&] {
-        return (g.turned ? turned(at(g.value)) : at(g.value)).shape == of.shape;
-      };
-      if (!fits()) {  // heads share it
+      const Shape wanted = straight ? of.shape : turned(of).shape;
+      if (at(g.value).shape != wanted) {  // heads share it
         const int sum = r_.only_reader(g.value);
         if (sum < 0 || r_.node(sum).op != &kSumOp) return false;
         back_.push_back(sum);
-        g.value = r_.node(sum).out[0];
-        if (!fits()) return false;
+        g.value = in_shape(r_.node(sum).out[0], wanted);
+        if (g.value < 0) return false;
       }
       last_.push_back(back_.back());
       grads_[i] = g;
       return true;
     }
     return true;
+  }
+
+  // A dense value, which a sum gives without the dims that it summed, in the shape that its readers
+  // see; -1: it has other elements.
+  int in_shape(int value, const Shape& shape) {
+    const Value found = at(value);
+    if (found.shape.numel() != shape.numel() || !found.contiguous()) return -1;
+    for (const int v : r_.values_beside(value)) {
+      if (at(v).shape == shape && at(v).contiguous()) return v;
+    }
+    Value seen = found;
+    seen.shape = shape;
+    seen.strides = contiguous_strides(shape);
+    return found.shape == shape ? value : r_.graph.add_value(std::move(seen));
   }
 
   Obstacle find_backward() {

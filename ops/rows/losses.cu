@@ -33,18 +33,18 @@ void ignore_labels(const Call& call) {
 }
 
 // counted, idle: of StepState.
-template <class T, class U> SINTER_KERNEL tell_counts(Out<int64_t> counted, In<T> own, In<U> all) {
+template <class T, class U>
+SINTER_KERNEL tell_counts(Out<int64_t> counted, Out<int64_t> idle, In<T> own, In<U> all) {
   if (thread_x() != 0) return;
   counted.put(0, static_cast<int64_t>(compute_t<T>(own[0])));
-  counted.put(1, compute_t<U>(all[0]) == 0);
+  idle.put(0, compute_t<U>(all[0]) == 0);
 }
 void count_rows(const Call& call) {
-  static_assert(offsetof(StepState, idle) == offsetof(StepState, counted) + sizeof(int64_t));
   auto* state = static_cast<StepState*>(call.in[0].raw());
   visit_float(call.in[1].dtype(), [&]<class T>(T) {
     visit_float(call.in[2].dtype(), [&]<class U>(U) {
-      launch<tell_counts<T, U>>(
-          {1}, 32, 0, Out<int64_t>{&state->counted, 2}, in<T>(call.in[1]), in<U>(call.in[2]));
+      launch<tell_counts<T, U>>({1}, 32, 0, Out<int64_t>{&state->counted, 1},
+          Out<int64_t>{&state->idle, 1}, in<T>(call.in[1]), in<U>(call.in[2]));
     });
   });
 }
