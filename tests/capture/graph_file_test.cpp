@@ -75,7 +75,7 @@ TEST(GraphFile, OperandsThatAnOpWouldReadBeyondAreRefused) {
       {"F.nodes[0]", "sgd_update: ", "state"});
   refused("a step state between two numbers",
       [&](F& f) {
-        const int w = f.param("w", "f32", {2}), s = f.param("s", "u8", {120}),
+        const int w = f.param("w", "f32", {2}), s = f.param("s", "u8", {144}),
                   odd = f.view(s, "u8", {136}, {}, 1);
         f.op("sgd_update", {w, w, -1, -1, -1, -1, odd, -1, -1});
       },
