@@ -101,9 +101,14 @@ class TransformerEncoderLayer : public Module {
   }
   // x[B, S, E] -> [B, S, E]
   Tensor forward(const Tensor& x) override {
-    const Tensor y = x + (*dropout_)((*self_attn_)((*norm1_)(x)));
+    // In the type of x, whatever that of the products is (enable_bf16).
+    const auto added = [&](const Tensor& to, const Tensor& part) {
+      const Tensor kept = (*dropout_)(part);
+      return to + (kept.dtype() == x.dtype() ? kept : cast(kept, x.dtype()));
+    };
+    const Tensor y = added(x, (*self_attn_)((*norm1_)(x)));
     const Tensor hidden = (*dropout_)((*activation_)((*linear1_)((*norm2_)(y))));
-    return y + (*dropout_)((*linear2_)(hidden));
+    return added(y, (*linear2_)(hidden));
   }
   std::string describe() const override { return "TransformerEncoderLayer"; }
 

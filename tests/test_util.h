@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/device/device.h"
 #include "core/error.h"
 
 namespace sinter::test {
@@ -57,6 +58,13 @@ class TempDir {
 };
 
 // All of a file; "" if it is not there.
+// Those whose kernels every machine runs: the CPU, and the emulator, if the build has it.
+inline std::vector<Device> devices_of_tests() {
+  std::vector<Device> devices{kCpu};
+  if (SINTER_HAS_EMULATOR) devices.push_back({Device::Type::simt, 0});
+  return devices;
+}
+
 inline std::string text_of(const std::filesystem::path& path) {
   std::ostringstream all;
   all << std::ifstream(path, std::ios::binary).rdbuf();

@@ -132,6 +132,18 @@ TEST(AttentionLayers, AreTheirFormula) {
   EXPECT_TRUE(test::close(layer(x).to_vector<double>(), wanted, {.absolute = 1e-13}));
 }
 
+TEST(AttentionLayers, ABlockInBf16TakesAndGivesF32) {
+  TransformerEncoderLayer block(8, 2, {.hidden = 16, .activation = "gelu"});
+  block.init_parameters(3);
+  const NoGrad no_grad;
+  const Tensor x = cast(drawn({2, 5, 8}, 1), DType::f32), exact = block(x);
+  block.enable_bf16();
+  const Tensor y = block(x);
+  EXPECT_EQ(y.dtype(), DType::f32);
+  // A handful of roundings to 8 bits of numbers up to 3.
+  EXPECT_TRUE(test::close(y.to_vector<double>(), exact.to_vector<double>(), {.absolute = 0.1}));
+}
+
 TEST(AttentionLayers, ErrorsNameWhatDoesNotFit) {
   test::expect_error(Error::Kind::usage,
       {"MultiheadAttention: heads do not divide features: features is 6, heads is 4"},

@@ -178,9 +178,8 @@ TEST(Optim, AdamWDecaysAsInPyTorchWhateverElseIsNamed) {
 // Of a step without a row that counts nothing is left, not in the states either: it is as if it had
 // not been. A rate that was told for it is used up.
 TEST(Optim, AStepOfNoRowsThatCountChangesNothing) {
-  const Device simt{Device::Type::simt, 0};
   for (const OptimizerChoice& choice : optimizers()) {
-    for (const Device device : {kCpu, simt}) {
+    for (const Device device : test::devices_of_tests()) {
       SCOPED_TRACE(sinter::str(choice.name, " ", device.str()));
       const auto run = [&](bool with_idle) {
         NamedTensors params;

@@ -145,7 +145,7 @@ TEST(MatmulBatch, SimtSplitsSumsAndTurnsItsGrid) {
 
 // An Inf or a NaN reaches its own product alone.
 TEST(MatmulBatch, InfAndNanStayInTheirProduct) {
-  for (const Device device : {kCpu, kSimt}) {
+  for (const Device device : test::devices_of_tests()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       Tensor a = values({3, 20, 70}, dtype, 1, kCpu);
       visit_float(dtype, [&]<class T>(T) {
@@ -169,7 +169,7 @@ struct Names : Recorder {
 // Attention's products of heads, forward and backward: nothing is copied, by no op and in no
 // kernel, and each is one launch.
 TEST(MatmulBatch, HeadsAreCopiedNowhere) {
-  for (const Device device : {kCpu, kSimt}) {
+  for (const Device device : test::devices_of_tests()) {
     Tensor q = heads(values({2, 40, 3, 8}, DType::f32, 1, device)).set_requires_grad(true),
            k = heads(values({2, 50, 3, 8}, DType::f32, 2, device)).set_requires_grad(true),
            v = heads(values({2, 50, 3, 8}, DType::f32, 3, device)).set_requires_grad(true);

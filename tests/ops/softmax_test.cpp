@@ -56,7 +56,7 @@ TEST(Softmax, OverAnyDimIsThatOfTheTransposed) {
 // On each device, by warps and by blocks: what lies above the diagonal is not read, not by backward
 // either.
 TEST(Softmax, CausalReadsNothingAboveTheDiagonal) {
-  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+  for (const Device device : test::devices_of_tests()) {
     for (const int64_t cols : {7, 70, 1030}) {
       SCOPED_TRACE(str(device.str(), " ", cols));
       const int64_t rows = 5;
@@ -89,7 +89,7 @@ TEST(Softmax, CausalReadsNothingAboveTheDiagonal) {
 }
 
 TEST(Softmax, ACausalRowThatIsMaskedAsAWholeIsZeroAndHasNoGradient) {
-  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+  for (const Device device : test::devices_of_tests()) {
     Tensor x = Tensor::from({-kInf, 1, -kInf, -kInf}, {2, 2}).to(device);
     x.set_requires_grad(true);
     const Tensor p = softmax(x, -1, true);
@@ -148,7 +148,7 @@ TEST(Nll, TakesPyTorchsI64Labels) {
 
 // By plain loops: the rows that count, as if there were no others.
 TEST(Nll, ARowThatIsIgnoredHasNoLossAndNoGradientAndTheMeanIsOfTheOthers) {
-  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+  for (const Device device : test::devices_of_tests()) {
     for (const DType type : {DType::f64, DType::f32}) {
       if (device != kCpu && type == DType::f64) continue;
       for (const double smoothing : {0.0, 0.1}) {
