@@ -86,22 +86,22 @@ class Search {
   }
   // What a product multiplies.
   Value matrix(int n, int side) const {
-    const Value& v = r_.graph.values[size_t(r_.node(n).in[size_t(side)])];
+    const Value& v = at(r_.node(n).in[side]);
     return is_transposed(n, side) ? turned(v) : v;
   }
   // That, or it turned, as a value of the step.
   int value(int n, int side, bool turn = false) {
-    const int v = r_.node(n).in[size_t(side)];
+    const int v = r_.node(n).in[side];
     if (is_transposed(n, side) == turn) return v;
-    return r_.graph.add_value(turned(r_.graph.values[size_t(v)]));
+    return r_.graph.add_value(turned(at(v)));
   }
-  const Value& at(int value) const { return r_.graph.values[size_t(value)]; }
+  const Value& at(int value) const { return r_.graph.values[value]; }
 
   // s, and what lies between it and the softmax.
   bool find_scores() {
     int n = r_.producer(r_.node(softmax_).in[0]);
     if (n >= 0 && !is_product(n) && !is_scale(n)) {
-      for (const int operand : std::vector<int>(r_.node(n).in)) {
+      for (const int operand : r_.node(n).in) {
         const int made = operand < 0 ? -1 : r_.producer(operand);
         if (!is_product(made) && !is_scale(made)) continue;
         in_the_way_ = {
@@ -198,12 +198,11 @@ class Search {
   Obstacle find_backward() {
     const Obstacle others{"its backward has other ops than attention's", "the loss read o alone"};
     const int softmax_back = r_.find_reader(weights_, kSoftmaxBackwardOp);
-    const int d_weights = r_.producer(r_.node(softmax_back).in[0]);
+    d_weights_ = r_.producer(r_.node(softmax_back).in[0]);
     const Value v = matrix(out_, 1), k = turned(matrix(scores_, 1)), q = matrix(scores_, 0);
-    if (!is_product(d_weights) || !same(matrix(d_weights, 1), turned(v))) return others;
-    back_ = {d_weights, softmax_back};
-    d_o_ = {d_weights, 0};
-    if (!take_gradient(2, v, turned(at(weights_)), matrix(d_weights, 0), weights_)) return others;
+    if (!is_product(d_weights_) || !same(matrix(d_weights_, 1), turned(v))) return others;
+    back_ = {d_weights_, softmax_back};
+    if (!take_gradient(2, v, turned(at(weights_)), matrix(d_weights_, 0), weights_)) return others;
     int ds = r_.node(softmax_back).out[0];
     // The factor's own backward: behind s it comes first, before q last.
     const auto through_factor = [&](int value, int of) {
@@ -276,7 +275,7 @@ class Search {
     if (!back_.empty()) {
       backward = {.op = &kAttentionBackwardOp,
           .attrs = attrs,
-          .in = {value(d_o_.first, d_o_.second), q, k, v, o, lse},
+          .in = {value(d_weights_, 0), q, k, v, o, lse},
           .role = Role::dgrad};
       const int operands[] = {q, k, v};
       for (int i = 0; i < 3; ++i) {
@@ -303,11 +302,11 @@ class Search {
 
   Rewriter& r_;
   Obstacle in_the_way_;
-  int softmax_ = -1, weights_ = -1, scores_ = -1, before_ = -1, after_ = -1, out_ = -1;
+  int softmax_ = -1, weights_ = -1, scores_ = -1, before_ = -1, after_ = -1, out_ = -1,
+      d_weights_ = -1;
   std::vector<int> back_;  // members
   std::vector<int> last_;  // of these, who gives what backward gives
-  std::pair<int, int> d_o_{-1, 0};
-  Gradient grads_[3];  // of q, k, v
+  Gradient grads_[3];      // of q, k, v
 };
 
 }  // namespace

@@ -61,6 +61,11 @@ SINTER_FN double erf(double x) { return std::erf(x); }
 // e^x = (1 + p) * low * high; the two powers of 2 are normal numbers, so that only the result
 // overflows or becomes denormal. x = n ln 2 + r with |r| <= ln(2) / 2; exp(r) = 1 + p = 1 + r + r^2
 // q(r), |error| <= 2^-28.2.
+SINTER_FN float exp_series(float r) {
+  const float q =
+      (((0.001382011f * r + 0.008368685f) * r + 0.041668274f) * r + 0.16666521f) * r + 0.49999994f;
+  return r + r * r * q;
+}
 struct ExpParts {
   float p, low, high;
 };
@@ -71,11 +76,9 @@ SINTER_FN ExpParts exp_parts(float x) {
   const float shifted = x * kLog2e + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * kLn2High) - n * kLn2Low;
-  const float q =
-      (((0.001382011f * r + 0.008368685f) * r + 0.041668274f) * r + 0.16666521f) * r + 0.49999994f;
   const uint32_t exponent = to_bits(shifted) - to_bits(kRound);
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(exponent) >> 1);
-  return {r + r * r * q, from_bits((half + 127u) << 23), from_bits((exponent - half + 127u) << 23)};
+  return {exp_series(r), from_bits((half + 127u) << 23), from_bits((exponent - half + 127u) << 23)};
 }
 SINTER_FN float exp(float x) {
   const ExpParts e = exp_parts(x);
@@ -89,10 +92,7 @@ SINTER_FN float exp_below_0(float x) {
   x = x > -110.0f ? x : -110.0f;
   constexpr float kRound = 12582976.0f;  // 1.5 * 2^23 + 64
   const float shifted = x * kLog2e + kRound, n = shifted - kRound;
-  const float r = (x - n * kLn2High) - n * kLn2Low;
-  const float q =
-      (((0.001382011f * r + 0.008368685f) * r + 0.041668274f) * r + 0.16666521f) * r + 0.49999994f;
-  const float power = 1.0f + (r + r * r * q);
+  const float power = 1.0f + exp_series((x - n * kLn2High) - n * kLn2Low);
   return from_bits(to_bits(power) + (to_bits(shifted) << 23)) * 5.42101086e-20f;  // 2^-64
 }
 // 1 / x for 1 <= x <= 2.

@@ -79,10 +79,7 @@ void DataParallel::backward(const Tensor& losses) {
       ~Told() { Tape::current().on_complete = nullptr; }
     } told;
     if (sums) Tape::current().on_complete = [this](const Tensor& leaf) { complete(leaf); };
-    if (const Tensor& n = losses.autograd().counted; n.defined()) {
-      const NoGrad no_grad;
-      counted_ = counted_.defined() ? counted_ + n : n;
-    }
+    nn::add_counted(counted_, losses);
     sinter::backward(losses, {.gradient = {}, .rows = is_all() ? 0 : rows_});
   }
   if (sums) sum_rest(!losses.defined());

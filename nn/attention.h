@@ -19,11 +19,11 @@ struct AttentionLayerOptions {
 
 // PyTorch's MultiheadAttention with batch_first, of x with itself: "in_proj_weight" [3 E, E] and
 // "in_proj_bias" [3 E], one product for q, k and v, and "out_proj", a Linear(E, E).
-class MultiheadAttention : public Module {
+class MultiheadAttention : public ProductLayer {
  public:
   // Throws usage unless heads divide features.
   MultiheadAttention(int64_t features, int64_t heads, const AttentionLayerOptions& options = {})
-      : features_(features), heads_(heads), options_(options), keep_(options.dropout) {
+      : features_(features), heads_(heads), options_(options) {
     SINTER_CHECK(features > 0 && heads > 0 && features % heads == 0, usage,
         sinter::str("MultiheadAttention: heads do not divide features: features is ", features,
             ", heads is ", heads, "; each has features / heads, 1 or more"));
@@ -45,7 +45,7 @@ class MultiheadAttention : public Module {
       return transpose(slice(all, 2, i * heads_, (i + 1) * heads_), 1, 2);
     };
     const Tensor o = scaled_dot_product_attention(heads(0), heads(1), heads(2),
-        {.causal = options_.causal, .dropout = is_training() ? keep_ : 0});
+        {.causal = options_.causal, .dropout = is_training() ? options_.dropout : 0});
     return (*out_proj_)(reshape(transpose(o, 1, 2), {batch, places, features_}));
   }
   std::string describe() const override {
@@ -60,18 +60,11 @@ class MultiheadAttention : public Module {
     init::uniform(tensor(0), -bound, bound, stream);
     if (num_tensors() > 1) init::zeros(tensor(1));
   }
-  bool enable_bf16_own(Converter& convert, DType) override {
-    tensor(0).autograd().bf16_copy = convert(tensor(0), DType::bf16);
-    result_ = DType::bf16;
-    return true;
-  }
-  bool depends_on_training() const override { return keep_ > 0; }
+  bool depends_on_training() const override { return options_.dropout > 0; }
 
  private:
   int64_t features_, heads_;
   AttentionLayerOptions options_;
-  double keep_;
-  DType result_ = DType::f32;
   std::shared_ptr<Linear> out_proj_;
 };
 

@@ -25,6 +25,12 @@ GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
   return {total};
 }
 
+void add_counted(Tensor& sum, const Tensor& losses) {
+  const NoGrad no_grad;
+  const Tensor& counted = losses.autograd().counted;
+  if (counted.defined()) sum = sum.defined() ? sum + counted : counted;
+}
+
 void average_counted(
     const std::vector<Tensor>& params, int64_t rows, const Tensor& own, const Tensor& all) {
   const NoGrad no_grad;

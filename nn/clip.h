@@ -21,6 +21,8 @@ struct GradNorm {
 // Returns the norm from before. Throws usage unless max_norm > 0.
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
 
+// Adds how many rows of the losses count to `sum`, which stays undefined while all do.
+void add_counted(Tensor& sum, const Tensor& losses);
 // Of gradients of sums that were divided by `rows`: they become those of the mean over the rows
 // that count, of which there are `all` (f32[1], on the device), `own` of them of this process; 0
 // where there is none. Optimizer::step() finds both numbers with the gradients.

@@ -265,10 +265,7 @@ Tensor Trainer::backward_of(const Tensors& batch) {
       parallel_->backward(losses);
     } else {
       backward(losses, {.gradient = {}, .rows = n < rows ? rows : 0});
-      if (const Tensor& some = losses.autograd().counted; some.defined()) {
-        const NoGrad no_grad;
-        counted = counted.defined() ? counted + some : some;
-      }
+      nn::add_counted(counted, losses);
     }
     if (losses.defined()) parts.push_back(losses);
     own += mine.size();

@@ -10,6 +10,7 @@
 // NaN there may show.
 #include "ops/attention/attention.h"
 
+#include <array>
 #include <cmath>
 
 #include "ops/kernels.h"
@@ -134,20 +135,12 @@ Tensor attention(
 Tensor scaled_dot_product_attention(
     const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options) {
   constexpr const char* kName = "scaled_dot_product_attention";
-  check_defined(kName, "q", q);
-  check_defined(kName, "k", k);
-  check_defined(kName, "v", v);
-  const auto operands = [&] { return describe({{"q", &q}, {"k", &k}, {"v", &v}}); };
-  SINTER_CHECK(q.rank() == 4 && k.rank() == 4 && v.rank() == 4, shape,
-      str(kName, ": wrong rank: ", operands(),
-          "; each has 4 dims, q[B, H, S, D], k and v[B, G, T, D]"),
-      "transpose(reshape(x, {B, S, H, D}), 1, 2) gives the heads of x[B, S, H D]");
+  static constexpr Signature kTakes("q[B, H, S, D+] k[B, G, T, D] v[B, G, T, D]");
+  kTakes.check(kName, std::array{q, k, v}, {});
   const int64_t batch = q.size(0), heads = q.size(1), groups = k.size(1);
-  SINTER_CHECK(k.size(0) == batch && v.size(0) == batch && v.size(1) == groups &&
-                   k.size(2) == v.size(2) && k.size(3) == q.size(3),
-      shape, str(kName, ": shapes differ: ", operands(), "; q[B, H, S, D], k and v[B, G, T, D]"));
   SINTER_CHECK(heads == groups || (options.enable_gqa && groups > 0 && heads % groups == 0), shape,
-      str(kName, ": heads differ: ", operands(), "; H of q is ", heads, ", G of k is ", groups,
+      str(kName, ": heads differ: ", describe({{"q", &q}, {"k", &k}, {"v", &v}}), "; H of q is ",
+          heads, ", G of k is ", groups,
           options.enable_gqa ? ", and H must be a multiple of G" : ""),
       options.enable_gqa ? "" : "{.enable_gqa = true} if heads of q share those of k and v");
   const bool shared = heads != groups;

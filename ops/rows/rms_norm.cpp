@@ -23,19 +23,9 @@ Cost backward_cost(Operands in, Operands out, const Attrs&) {
 }
 
 void weight_grad_cpu(const Call& call) {
-  const Tensor& dy = call.in[0];
-  const int64_t cols = dy.size(-1), rows = on_cpu::RowShape(dy).rows;
-  visit_float(dy.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    const T *g = dy.data<T>(), *x = call.in[1].data<T>();
+  weight_grad_of_norm(call, [&]<class V>(V) {
     const V* rstd = call.in[2].data<V>();
-    for_columns(cols, 2 * rows * int64_t(sizeof(T)), [&](int64_t first, int64_t width) {
-      const auto term = [&](int64_t r, int64_t c) {
-        const int64_t at = r * cols + first + c;
-        return V(g[at]) * (V(x[at]) * rstd[r]);
-      };
-      column_sums_of(rows, width, term, call.out[0].data<V>() + first);
-    });
+    return [=](V x, int64_t r) { return x * rstd[r]; };
   });
 }
 

@@ -167,3 +167,27 @@ template <class Body> void run_rows(const Body& body) {
 }
 
 }  // namespace sinter::on_cpu
+
+namespace sinter {
+
+// dweight of a norm from dy and x: the sum over rows of dy n, where n is normalised_of(V())(x,
+// row).
+template <class F> void weight_grad_of_norm(const Call& call, const F& normalised_of) {
+  const Tensor& dy = call.in[0];
+  const on_cpu::RowShape shape(dy);
+  const int64_t cols = shape.cols, rows = shape.rows;
+  visit_float(dy.dtype(), [&]<class T>(T) {
+    using V = compute_t<T>;
+    const T *g = dy.data<T>(), *x = call.in[1].data<T>();
+    const auto normalised = normalised_of(V());
+    for_columns(cols, 2 * rows * int64_t(sizeof(T)), [&](int64_t first, int64_t width) {
+      const auto term = [&](int64_t r, int64_t c) {
+        const int64_t at = r * cols + first + c;
+        return V(g[at]) * normalised(V(x[at]), r);
+      };
+      column_sums_of(rows, width, term, call.out[0].data<V>() + first);
+    });
+  });
+}
+
+}  // namespace sinter
