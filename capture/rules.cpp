@@ -16,14 +16,16 @@ std::vector<Rule>& rule_table() {
                        *kLists = "Lists of updates";
   const auto named = [](std::string_view name) { return *find_label(name); };
   static std::vector<Rule> table{
-      {label_of(kAttentionOp), {attention}, "Attention in a step"},
+      {label_of(kAttentionOp), {attention, attention_by_rows}, "Attention in a step"},
       {label_of(kSoftmaxXentOp), {round_loss_gradient},
           "Rounding the loss's gradient for all its readers"},
       {named("glu_backward")},
       {named("glu")},
       {label_of(kGatedLinearOp), {gated_linear}, kBeside},
       {named("merge_linear"),
-          {merge_products, merge_glu_gradients, merge_products, merge_input_gradients}, kBeside},
+          {merge_products, merge_glu_gradients, merge_attention_gradients, merge_products,
+              merge_input_gradients},
+          kBeside},
       {named("gated_linear_backward"), {product_and_gate}, kEnd, true},
       {named("linear_act"), {product_and_end("linear_act")}, kEnd, true},
       {named("input_grad_act"), {product_and_end("input_grad_act")}, kEnd, true},

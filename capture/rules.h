@@ -62,11 +62,13 @@ Rewriter rewrite(
 // rules_update.cpp, rules_pointwise.cpp.
 namespace rule {
 bool attention(Rewriter& r, int i);
+bool attention_by_rows(Rewriter& r, int i);
 bool round_loss_gradient(Rewriter& r, int i);
 bool layer_before_chain(Rewriter& r, int i);
 bool gated_linear(Rewriter& r, int i);
 bool merge_products(Rewriter& r, int i);
 bool merge_glu_gradients(Rewriter& r, int i);
+bool merge_attention_gradients(Rewriter& r, int i);
 bool merge_input_gradients(Rewriter& r, int i);
 bool relu_in_pool(Rewriter& r, int i);
 bool relu_behind_dropout(Rewriter& r, int i);

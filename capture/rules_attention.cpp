@@ -309,10 +309,122 @@ class Search {
   Gradient grads_[3];      // of q, k, v
 };
 
+// Note [Where attention's results lie]
+//   A layer reads rows of its heads together, so a step that was written by hand copies o, and dq,
+//   dk and dv; where q, k and v are columns of one product, their gradients are put into zeros of
+//   its width and added up:
+//
+//       o [B, H, S, D]                                      o [B, S, H, D], by rows
+//       %2 = copy(o, a view [B, S, H, D])                   %2 is that
+//
+//       dq, dk, dv [B, H, S, D]                             dqkv [B, S, 3 H, D], merged
+//       %5 = copy(dq, a view), and of dk, dv
+//       %8 = pad_slice(%5), and of dk, dv
+//       %9 = add(add(%8, ..), ..)                           %9 is that
+//
+//   The kernels write heads wherever they lie, so the op gives what is read: attributes say which.
+//   What reads o as heads, attention's own backward, reads a view of it then.
+
+// A dense value's copy with dims 1 and 2 exchanged, and who makes it.
+struct Copied {
+  int node = -1, value = -1;
+};
+Copied copy_by_rows(const Rewriter& r, int value) {
+  const Value& heads = r.graph.values[value];
+  Value rows = heads;
+  std::swap(rows.shape[1], rows.shape[2]);
+  std::swap(rows.strides[1], rows.strides[2]);
+  for (const int n : r.readers(value)) {
+    if (r.node(n).op == &kCopyOp && same(r.graph.values[r.node(n).in[0]], rows))
+      return {n, r.node(n).out[0]};
+  }
+  return {};
+}
+
+bool o_by_rows(Rewriter& r, int i) {
+  Node node = r.node(i);
+  const int o = node.out[0];
+  const Copied copied = copy_by_rows(r, o);
+  if (copied.node < 0 || r.is_output(o) || r.is_gradient(o)) return false;
+  for (const int n : r.readers(o)) {
+    if (n != copied.node && (r.node(n).op != &kAttentionBackwardOp || r.node(n).in[4] != o))
+      return false;
+  }
+  node.out[0] = copied.value;
+  node.attrs.set("by_rows", true);
+  if (!r.fuse(kName, {i, copied.node}, std::move(node))) return false;
+  const Value& rows = r.graph.values[copied.value];
+  Strides strides = rows.strides;
+  std::swap(strides[1], strides[2]);
+  r.move(o, rows.buffer, strides, rows.offset);
+  return true;
+}
+
+bool gradients_by_rows(Rewriter& r, int i) {
+  Node node = r.node(i);
+  std::vector<int> members{i};
+  for (int& out : node.out) {
+    const Copied copied = copy_by_rows(r, out);
+    Value rows = r.graph.values[out];
+    const bool either = rows.shape[1] == 1 || rows.shape[2] == 1,  // way it lies alike
+        read = r.is_output(out) || r.is_gradient(out) || !r.readers(out).empty();
+    std::swap(rows.shape[1], rows.shape[2]);
+    rows.strides = contiguous_strides(rows.shape);
+    if (copied.node >= 0 && r.only_reader(out) == copied.node && !r.is_gradient(out)) {
+      members.push_back(copied.node);
+      out = copied.value;
+    } else if (either || !read) {
+      out = r.graph.add_value(rows);
+    } else {
+      return false;
+    }
+  }
+  if (members.size() == 1) return false;
+  node.attrs.set("by_rows", true);
+  return r.fuse(kName, std::move(members), std::move(node));
+}
+
+bool merge_gradients(Rewriter& r, int i) {
+  Node node = r.node(i);
+  std::vector<int> members{i}, adds;
+  int64_t begin = 0;
+  for (const int out : node.out) {
+    const int pad = r.only_reader(out);
+    if (pad < 0 || r.node(pad).op != &kPadSliceOp || r.node(pad).in[0] != out) return false;
+    const auto& at = r.node(pad).attrs.as<PadSliceAttrs>();
+    const int64_t heads = r.graph.values[out].shape[2];
+    if (at.dim != 2 || at.begin != std::exchange(begin, begin + heads)) return false;
+    members.push_back(pad);
+    adds.push_back(r.only_reader(r.node(pad).out[0]));
+    if (adds.back() < 0 || r.node(adds.back()).op->text() != "add") return false;
+  }
+  for (int last = 0; last < 3; ++last) {  // that of two, to which the last one is added
+    const int first = adds[size_t(last + 1) % 3], second = adds[size_t(last)];
+    if (first != adds[size_t(last + 2) % 3] || r.only_reader(r.node(first).out[0]) != second)
+      continue;
+    node.out = r.node(second).out;
+    if (r.graph.values[node.out[0]].shape[2] != begin) return false;
+    node.attrs.set("merged", true);
+    members.insert(members.end(), {first, second});
+    return r.fuse(kName, std::move(members), std::move(node));
+  }
+  return false;
+}
+
 }  // namespace
 
 bool rule::attention(Rewriter& r, int i) {
   return r.node(i).op == &kSoftmaxOp && Search(r).fuse(i);
+}
+
+// Note [Where attention's results lie].
+bool rule::attention_by_rows(Rewriter& r, int i) {
+  const Node& node = r.node(i);
+  if (node.op != &kAttentionOp && node.op != &kAttentionBackwardOp) return false;
+  const auto& attrs = node.attrs.as<AttentionAttrs>();
+  if (attrs.merged) return false;
+  if (node.op == &kAttentionOp) return !attrs.by_rows && o_by_rows(r, i);
+  return attrs.by_rows ? merge_gradients(r, i) : gradients_by_rows(r, i);
 }
 
 }  // namespace sinter::capture

@@ -70,11 +70,11 @@ bool keeps_to_rows(const Value& view, int64_t width) {
   return last < width;
 }
 
-// With the views of them, their own halves among these.
-void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
+// `parts` become those of `whole` along `dim`, with the views of them, their own parts among these.
+void place_parts(Rewriter& r, int whole, std::initializer_list<int> parts, int dim) {
   const Value w = r.graph.values[whole];
-  const int64_t second = w.strides[dim] * r.graph.values[a].shape[dim];
-  for (const auto& [half, begin] : {std::pair(a, int64_t{0}), {b, second}}) {
+  int64_t begin = 0;
+  for (const int half : parts) {
     const int64_t width = std::max<int64_t>(r.graph.values[half].strides[0], 1);
     // A step over rows is one over rows of the whole.
     const auto wider = [&](int64_t step) { return step / width * w.strides[0] + step % width; };
@@ -84,6 +84,7 @@ void place_halves(Rewriter& r, int whole, int a, int b, int dim) {
       r.move(v, w.buffer, strides, begin + wider(r.graph.values[v].offset));
     }
     r.move(half, w.buffer, w.strides, begin);
+    begin += w.strides[dim] * r.graph.values[half].shape[dim];
   }
 }
 
@@ -157,7 +158,7 @@ bool rule::merge_products(Rewriter& r, int i) {
       fused.in[other] = number_of(r, *operand, a);
       if (bias) fused.in.push_back(number_of(r, *bias, first.in[2]));
       if (!r.fuse(kMergeLinear, {i, n}, std::move(fused))) return false;
-      place_halves(r, whole, first.out[0], second.out[0], result_dim);
+      place_parts(r, whole, {first.out[0], second.out[0]}, result_dim);
       return true;
     };
     if (r.tried(merge)) return true;
@@ -175,7 +176,45 @@ bool rule::merge_glu_gradients(Rewriter& r, int i) {
   const int whole = add_whole(r, dg, du, 1);
   glu.out = {whole};
   r.replace(i, std::move(glu));
-  place_halves(r, whole, dg, du, 1);
+  place_parts(r, whole, {dg, du}, 1);
+  return true;
+}
+
+// dq, dk and dv of three layers side by side, if their weights are neighbours: Note [Where
+// attention's results lie].
+bool rule::merge_attention_gradients(Rewriter& r, int i) {
+  Node node = r.node(i);
+  if (node.op != &kAttentionBackwardOp) return false;
+  const auto& attrs = node.attrs.as<AttentionAttrs>();
+  if (!attrs.by_rows || attrs.merged) return false;
+  int parts[3], weights[3];  // a gradient as a matrix of rows, and what it is multiplied by
+  for (size_t j = 0; j < 3; ++j) {
+    parts[j] = -1;
+    for (const int n : r.readers(node.out[j])) {
+      const Node& product = r.node(n);
+      if (product.op != &kMatmulOp) continue;
+      if (const auto& m = product.attrs.as<MatmulAttrs>(); m.trans_a || m.trans_b) continue;
+      parts[j] = product.in[0];
+      weights[j] = product.in[1];
+    }
+    if (parts[j] < 0 || r.graph.values[parts[j]].shape.rank() != 2 ||
+        r.graph.values[parts[j]].shape.numel() != r.graph.values[node.out[j]].shape.numel() ||
+        fixed_in_place(r, parts[j], 1))
+      return false;
+    if (j > 0 && !whole_of(r, weights[j - 1], weights[j], 0)) return false;
+  }
+  Shape shape = r.graph.values[node.out[0]].shape;
+  shape[2] += 2 * r.graph.values[node.out[1]].shape[2];
+  const int whole =
+      r.graph.add_local(shape, r.graph.values[parts[0]].dtype, r.graph.device_of(parts[0]));
+  Value rows = r.graph.values[whole];
+  rows.shape = {shape[0] * shape[1], shape[2] * shape[3]};
+  rows.strides = contiguous_strides(rows.shape);
+  const int matrix = r.graph.add_value(rows);
+  node.out = {whole};
+  node.attrs.set("merged", true);
+  r.replace(i, std::move(node));
+  place_parts(r, matrix, {parts[0], parts[1], parts[2]}, 1);
   return true;
 }
 
@@ -232,7 +271,7 @@ bool rule::gated_linear(Rewriter& r, int i) {
       .out = glu.out};
   if (keep) fused.out.push_back(add_whole(r, g, u, 1));
   if (!r.fuse("gated_linear", members, fused)) return false;
-  if (keep) place_halves(r, fused.out[1], g, u, 1);
+  if (keep) place_parts(r, fused.out[1], {g, u}, 1);
   return true;
 }
 

@@ -289,7 +289,10 @@ struct MatmulAttrs {
 struct AttentionAttrs {
   double scale = 1;
   bool causal = false;
-  SINTER_FIELDS(AttentionAttrs, scale, causal)
+  // Where the results of a captured step lie: o, dq, dk, dv as rows of layers, [B, S, H, D]; and
+  // dq, dk, dv beside each other in one, [B, S, H + 2 G, D], for which S and T are one number.
+  bool by_rows = false, merged = false;
+  SINTER_FIELDS(AttentionAttrs, scale, causal, by_rows, merged)
 };
 struct Conv2dGradAttrs {  // those of the conv2d, and the two sizes that its gradients cannot know
   int64_t stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0;
@@ -409,10 +412,10 @@ struct AllReduceAttrs {
   OP(kMatmulOp, matmul, "a b -> c:out=same|wide") \
   OP(kSumRowsOp, sum_rows, "x[.., O] -> sums:wide[O]") \
   OP(kAttentionOp, attention, \
-    "q[B, H, S, D+] k[B, G, T, D] v[B, G, T, D] -> o[B, H, S, D] lse:wide[B, H, S]") \
+    "q[B, H, S, D+] k[B, G, T, D] v[B, G, T, D] -> o lse:wide[B, H, S]") \
   OP(kAttentionBackwardOp, attention_backward, \
     "do[B, H, S, D+] q[B, H, S, D] k[B, G, T, D] v[B, G, T, D] o[B, H, S, D] lse:wide[B, H, S] " \
-    "-> dq[B, H, S, D] dk[B, G, T, D] dv[B, G, T, D]") \
+    "-> dq dk dv") \
   OP(kConv2dOp, conv2d, "x[N, C, H, W] weight[O, C, R, S] bias:same|wide[O]? -> y") \
   OP(kConv2dInputGradOp, conv2d_input_grad, \
     "dy[N, O, P, Q] weight[O, C, R, S] -> dx[N, C, height, width]") \

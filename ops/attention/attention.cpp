@@ -19,12 +19,36 @@
 namespace sinter {
 namespace {
 
-template <const OpDef& op> void check(Operands in, const Attrs&) {
+template <const OpDef& op> void check(Operands in, const Attrs& attrs) {
   const Tensor &q = in[in.size() > 3], &k = in[1 + (in.size() > 3)];
   const int64_t heads = q.size(1), groups = k.size(1);
   SINTER_CHECK(groups > 0 ? heads % groups == 0 : heads == 0, shape,
       str(op.text(), ": heads do not divide: q is ", q.describe(), ", k is ", k.describe(),
           "; H of q is ", heads, ", G of k is ", groups, ", and H must be a multiple of G"));
+  const auto& a = attrs.as<AttentionAttrs>();
+  SINTER_CHECK(!a.merged || (a.by_rows && q.size(2) == k.size(2)), shape,
+      str(op.text(), ": merged: q is ", q.describe(), ", k is ", k.describe(),
+          "; by rows, and as many rows as keys"));
+}
+
+// Of results [B, H, S, D].
+Tensor result_of(const Tensor& like, const AttentionAttrs& attrs) {
+  const Shape& s = like.shape();
+  return Tensor::shape_only(
+      attrs.by_rows ? Shape{s[0], s[2], s[1], s[3]} : s, like.dtype(), like.device());
+}
+Tensors infer(Operands in, const Attrs& attrs) {
+  const Tensor& q = in[0];
+  return {result_of(q, attrs.as<AttentionAttrs>()),
+      Tensor::shape_only({q.size(0), q.size(1), q.size(2)}, wide(q.dtype()), q.device())};
+}
+Tensors backward_infer(Operands in, const Attrs& attrs) {
+  const auto& a = attrs.as<AttentionAttrs>();
+  Tensors all{result_of(in[1], a), result_of(in[2], a), result_of(in[3], a)};
+  if (!a.merged) return all;
+  Shape shape = all[0].shape();
+  shape[2] += 2 * all[1].size(2);
+  return {Tensor::shape_only(shape, in[1].dtype(), in[1].device())};
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
@@ -40,9 +64,12 @@ Cost backward_cost(Operands in, Operands out, const Attrs& attrs) {
 
 // Of o alone: lse, which the public function does not give, has none.
 Tensors backward(const Saved& saved, Operands grads) {
+  AttentionAttrs attrs = saved.as<AttentionAttrs>();
+  const auto heads = [&](const Tensor& t) { return attrs.by_rows ? transpose(t, 1, 2) : t; };
+  const Tensor d_o = heads(grads[0]), o = heads(saved.out[0]);
+  attrs.by_rows = false;
   Tensors out = apply(kAttentionBackwardOp,
-      {grads[0], saved.in[0], saved.in[1], saved.in[2], saved.out[0], saved.out[1]}, saved.attrs,
-      Role::dgrad);
+      {d_o, saved.in[0], saved.in[1], saved.in[2], o, saved.out[1]}, attrs, Role::dgrad);
   for (int i = 0; i < 3; ++i) {
     if (!saved.wants(i)) out[size_t(i)] = {};
   }
@@ -73,6 +100,10 @@ struct InPlainOps {
   Tensor weights(const Tensor& s) const { return exp(s * reads) * reads; }
 };
 Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
+// Heads where the results are to lie.
+Tensor laid(const Tensor& heads, const Attrs& attrs) {
+  return attrs.as<AttentionAttrs>().by_rows ? contiguous(transpose(heads, 1, 2)) : heads;
+}
 Tensors reference(Operands in, const Attrs& attrs) {
   const Tensor& q = in[0];
   const Shape rows(std::span(q.shape().begin(), 3));
@@ -80,12 +111,12 @@ Tensors reference(Operands in, const Attrs& attrs) {
   const InPlainOps plain(q, in[1], attrs);
   if (plain.n.keys == 0) {  // of which there is no maximum
     const Tensor none = plain.rows(q, plain.n.depth) * plain.keys(in[1]) * plain.keys(in[2]);
-    return {reshape(sum(none, 4), q.shape()),
+    return {laid(reshape(sum(none, 4), q.shape()), attrs),
         broadcast_to(constant(-INFINITY, type, q.device()), rows)};
   }
   const Tensor s = plain.scores(q, in[1]), most = detach(max(s * plain.reads, 4, true)),
                e = plain.weights(s - most), l = sum(e, 4, true);
-  return {reshape(sum(e / l * plain.keys(in[2]), 4), q.shape()),
+  return {laid(reshape(sum(e / l * plain.keys(in[2]), 4), q.shape()), attrs),
       as(reshape(log(l) + most, rows), type)};
 }
 Tensors backward_reference(Operands in, const Attrs& attrs) {
@@ -96,9 +127,10 @@ Tensors backward_reference(Operands in, const Attrs& attrs) {
                d_o = plain.rows(in[0], depth), dp = sum(d_o * plain.keys(in[3]), -1, true),
                delta = sum(d_o * plain.rows(in[4], depth), -1, true),
                ds = scale(p * (dp - delta), plain.n.scale);
-  return {reshape(sum(ds * plain.keys(k), 4), q.shape()),
-      reshape(sum(ds * plain.rows(q, depth), Dims{2, 3}), k.shape()),
-      reshape(sum(p * d_o, Dims{2, 3}), k.shape())};
+  Tensors all{laid(reshape(sum(ds * plain.keys(k), 4), q.shape()), attrs),
+      laid(reshape(sum(ds * plain.rows(q, depth), Dims{2, 3}), k.shape()), attrs),
+      laid(reshape(sum(p * d_o, Dims{2, 3}), k.shape()), attrs)};
+  return attrs.as<AttentionAttrs>().merged ? Tensors{cat(all, 2)} : all;
 }
 
 }  // namespace
@@ -106,6 +138,7 @@ Tensors backward_reference(Operands in, const Attrs& attrs) {
 const OpDef kAttentionOp = listed<kAttentionOp>({.formula = "o = softmax(scale q k^T) v, by heads",
     .attrs = attr_type<AttentionAttrs>(),
     .check = check<kAttentionOp>,
+    .infer = infer,
     .cost = cost,
     .cpu = on_cpu::attention,
     .backward = backward,
@@ -117,9 +150,10 @@ const OpDef kAttentionBackwardOp = listed<kAttentionBackwardOp>(
     {.formula = "dv = p^T do, ds = p (do v^T - rowsum(do o)) scale, dq = ds k, dk = ds^T q",
         .attrs = attr_type<AttentionAttrs>(),
         .check = check<kAttentionBackwardOp>,
+        .infer = backward_infer,
         .cost = backward_cost,
         .cpu = on_cpu::attention_backward,
-        .strided = 0b1111,
+        .strided = 0b11111,
         .reference = backward_reference});
 
 Tensor attention(

@@ -3,7 +3,8 @@
 // passes over the tiles of the other side, which come to shared memory one after the other. Of each
 // pair of tiles a thread makes 4 x 4 scores, by ordinary multiply-adds; a row's are those of kSide
 // lanes. Weights go by shared memory to the product that follows, whose sums stay in registers: of
-// 4 rows and every kSide-th few columns. Sums are f32 for bf16. Reads q, k, v, do where they lie.
+// 4 rows and every kSide-th few columns. Sums are f32 for bf16. Heads are read and written where
+// they lie.
 //
 // Of a depth that is more than kDepth a block makes kDepth columns, and all scores for them: f32 of
 // 128 columns backward would take more registers than a thread has, so those go by two parts.
@@ -14,16 +15,19 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 // [B, H, S, D] of any strides.
-template <class T> struct HeadsIn {
-  In<T> data;
+template <class Data> struct Heads {
+  Data data;
   int64_t batch, head, row, column;
-  explicit HeadsIn(const Tensor& t)
-      : data(in<T>(t)),
-        batch(t.strides()[0]),
-        head(t.strides()[1]),
-        row(t.strides()[2]),
-        column(t.strides()[3]) {}
+  Heads(Data memory, const Strides& strides)
+      : data(memory), batch(strides[0]), head(strides[1]), row(strides[2]), column(strides[3]) {}
+  SINTER_DEVICE_FN int64_t at(int64_t b, int64_t h, int64_t r, int64_t d) const {
+    return b * batch + h * head + r * row + d * column;
+  }
 };
+template <class T> using HeadsIn = Heads<In<T>>;
+template <class T> using HeadsOut = Heads<Out<T>>;
+template <class T> HeadsIn<T> heads_in(const Tensor& t) { return {in<T>(t), t.strides()}; }
+template <class T> HeadsOut<T> heads_out(const Tensor& t) { return {out<T>(t), t.strides()}; }
 
 template <class V, int kSide, int kDepth> struct AttentionTile {
   static constexpr int kRows = 4 * kSide, kOfPart = kDepth, kThreads = kSide * kSide, kN = kVec<V>,
@@ -40,7 +44,7 @@ template <class V, int kSide, int kDepth> struct AttentionTile {
   template <class T>
   static SINTER_DEVICE_FN void bring(const HeadsIn<T>& x, int64_t b, int64_t h, int64_t first,
       int64_t rows, int from, int depth, V factor, OfDepth& to) {
-    const int64_t at = b * x.batch + h * x.head + first * x.row + from * x.column;
+    const int64_t at = x.at(b, h, first, from);
     SINTER_NO_UNROLL
     for (int e = thread_x(); e < kRows * kDepth; e += kThreads) {
       const int r = e / kDepth, d = e % kDepth;
@@ -97,17 +101,17 @@ template <class V, int kSide, int kDepth> struct AttentionTile {
       for (int j = 0; j < 4; ++j) to.put(row(i), score(j), s[i][j]);
     }
   }
-  // To rows from `first` on of a dense [.., depth], `factor(i)` times.
+  // To rows from `first` on, `factor(i)` times.
   template <class T, class F>
-  static SINTER_DEVICE_FN void send(const V (&sums)[4][kColumns], const Out<T>& to, int64_t head,
-      int64_t first, int64_t rows, int from, int depth, const F& factor) {
+  static SINTER_DEVICE_FN void send(const V (&sums)[4][kColumns], const HeadsOut<T>& to, int64_t b,
+      int64_t h, int64_t first, int64_t rows, int from, int depth, const F& factor) {
     SINTER_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int64_t r = first + row(i);
       SINTER_UNROLL
       for (int c = 0; c < kColumns; ++c) {
         const int d = from + column(c / kN) + c % kN;
-        if (r < rows && d < depth) to.put((head * rows + r) * depth + d, T(sums[i][c] * factor(i)));
+        if (r < rows && d < depth) to.data.put(to.at(b, h, r, d), T(sums[i][c] * factor(i)));
       }
     }
   }
@@ -122,7 +126,7 @@ template <class V, int kSide, int kDepth> struct AttentionTile {
 template <class T> struct AttentionForward {
   using V = compute_t<T>;
   HeadsIn<T> q, k, v;
-  Out<T> o;
+  HeadsOut<T> o;
   Out<V> lse;
   int64_t heads, heads_of_group, rows, keys, tiles;
   int depth;
@@ -188,7 +192,7 @@ attention_ffma(AttentionForward<T> x) {
   }
   SINTER_UNROLL
   for (int i = 0; i < 4; ++i) total[i] = Tile::of_row(total[i], [](V a, V b) { return a + b; });
-  Tile::send(sums, x.o, head, first, x.rows, part, x.depth,
+  Tile::send(sums, x.o, b, h, first, x.rows, part, x.depth,
       [&](int i) { return last == 0 ? V(0) : V(1) / total[i]; });
   SINTER_UNROLL
   for (int i = 0; i < 4; ++i) {
@@ -202,7 +206,7 @@ template <class T> struct AttentionBackward {
   using V = compute_t<T>;
   HeadsIn<T> d_o, q, k, v, o;
   In<V> lse;
-  Out<T> dq, dk, dv;
+  HeadsOut<T> dq, dk, dv;
   int64_t heads, groups, heads_of_group, rows, keys, row_tiles, key_tiles, key_blocks;
   int depth;
   bool causal;
@@ -247,8 +251,8 @@ SINTER_DEVICE_FN void attention_slopes(const AttentionBackward<T>& x, Tiles& s, 
       SINTER_NO_UNROLL
       for (int d = Tile::across(); row < x.rows && d < kDepth && from + d < x.depth;
            d += Tile::kRows / 4) {
-        const int64_t at = b * x.o.batch + h * x.o.head + row * x.o.row + from + d;
-        delta[i] = math::mul_add(s.d_o(Tile::row(i), d), V(x.o.data[at]), delta[i]);
+        const V o = V(x.o.data[x.o.at(b, h, row, from + d)]);
+        delta[i] = math::mul_add(s.d_o(Tile::row(i), d), o, delta[i]);
       }
     }
   }
@@ -301,19 +305,19 @@ attention_backward_ffma(AttentionBackward<T> x) {
         Tile::weigh(s.slopes, s.q, dk);
       }
     }
-    Tile::send(dk, x.dk, head, t, x.keys, part * kDepth, x.depth, plain);
-    Tile::send(dv, x.dv, head, t, x.keys, part * kDepth, x.depth, plain);
+    Tile::send(dk, x.dk, b, g, t, x.keys, part * kDepth, x.depth, plain);
+    Tile::send(dv, x.dv, b, g, t, x.keys, part * kDepth, x.depth, plain);
   } else {  // dq of a tile of rows
-    const int64_t block = block_x() - x.key_blocks, head = block / x.row_tiles,
-                  r = block % x.row_tiles * Tile::kRows,
+    const int64_t block = block_x() - x.key_blocks, head = block / x.row_tiles, b = head / x.heads,
+                  h = head % x.heads, r = block % x.row_tiles * Tile::kRows,
                   last = x.causal && r + Tile::kRows < x.keys ? r + Tile::kRows : x.keys;
     V dq[4][Tile::kColumns] = {};
     SINTER_NO_UNROLL
     for (int64_t t = 0; t < last; t += Tile::kRows) {
-      attention_slopes<false, Tile>(x, s, head / x.heads, head % x.heads, r, t, part, p, ds);
+      attention_slopes<false, Tile>(x, s, b, h, r, t, part, p, ds);
       Tile::weigh(s.slopes, s.k, dq);
     }
-    Tile::send(dq, x.dq, head, r, x.rows, part * kDepth, x.depth, [&](int) { return x.scale; });
+    Tile::send(dq, x.dq, b, h, r, x.rows, part * kDepth, x.depth, [&](int) { return x.scale; });
   }
 }
 
@@ -340,9 +344,9 @@ void attention(const Call& call) {
     with_attention_depth<T, false>(n.depth, [&]<int kSide, int kDepth> {
       using Tile = AttentionTile<V, kSide, kDepth>;
       const int64_t tiles = blocks_for(n.rows, Tile::kRows);
-      const AttentionForward<T> x{HeadsIn<T>(call.in[0]), HeadsIn<T>(call.in[1]),
-          HeadsIn<T>(call.in[2]), out<T>(call.out[0]), out<V>(call.out[1]), n.heads,
-          n.heads_of_group(), n.rows, n.keys, tiles, static_cast<int>(n.depth), n.causal,
+      const AttentionForward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]),
+          heads_in<T>(call.in[2]), heads_out<T>(heads_of_result(call, n, 0)), out<V>(call.out[1]),
+          n.heads, n.heads_of_group(), n.rows, n.keys, tiles, static_cast<int>(n.depth), n.causal,
           V(n.scale)};
       const size_t bytes = 3 * sizeof(typename Tile::OfDepth) + sizeof(typename Tile::OfScores);
       launch<attention_ffma<T, kSide, kDepth>>(
@@ -362,10 +366,11 @@ void attention_backward(const Call& call) {
                     key_blocks = n.batch * n.groups * key_tiles,
                     blocks = key_blocks + n.batch * n.heads * row_tiles;
       if (blocks == 0) return;
-      const AttentionBackward<T> x{HeadsIn<T>(call.in[0]), HeadsIn<T>(call.in[1]),
-          HeadsIn<T>(call.in[2]), HeadsIn<T>(call.in[3]), HeadsIn<T>(call.in[4]), in<V>(call.in[5]),
-          out<T>(call.out[0]), out<T>(call.out[1]), out<T>(call.out[2]), n.heads, n.groups,
-          n.heads_of_group(), n.rows, n.keys, row_tiles, key_tiles, key_blocks,
+      const AttentionBackward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]),
+          heads_in<T>(call.in[2]), heads_in<T>(call.in[3]), heads_in<T>(call.in[4]),
+          in<V>(call.in[5]), heads_out<T>(heads_of_result(call, n, 0)),
+          heads_out<T>(heads_of_result(call, n, 1)), heads_out<T>(heads_of_result(call, n, 2)),
+          n.heads, n.groups, n.heads_of_group(), n.rows, n.keys, row_tiles, key_tiles, key_blocks,
           static_cast<int>(n.depth), n.causal, V(n.scale)};
       launch<attention_backward_ffma<T, kSide, kDepth>>(Grid{blocks, blocks_for(n.depth, kDepth)},
           Tile::kThreads, sizeof(AttentionGradientTiles<V, kSide, kDepth>), x);

@@ -28,6 +28,18 @@ struct AttentionSizes {
   }
 };
 
+// Result i as heads, [B, H, S, D], wherever they lie. REQUIRES: it is not lse.
+inline Tensor heads_of_result(const Call& call, const AttentionSizes& n, int i) {
+  const auto& attrs = call.as<AttentionAttrs>();
+  const Tensor& t = call.out[attrs.merged ? 0 : size_t(i)];
+  if (!attrs.by_rows) return t;
+  const int64_t heads = i == 0 ? n.heads : n.groups,
+                begin = attrs.merged && i > 0 ? n.heads + (i - 1) * n.groups : 0;
+  const Strides& s = t.strides();
+  return Tensor::view_of(t.storage(), t.dtype(), {n.batch, heads, t.size(1), n.depth},
+      {s[0], s[2], s[1], s[3]}, t.offset() + begin * s[2]);
+}
+
 namespace on_cpu {
 void attention(const Call& call);
 void attention_backward(const Call& call);

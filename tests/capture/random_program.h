@@ -26,7 +26,9 @@ class Draw {
 // Ops of programs for any number of rows, in place of those that make rows of columns.
 constexpr int kRowOfItself = 26, kColumnOfItself = 27;
 // A number beside a tensor, and one that the step makes of it itself.
-constexpr int kPlusNumber = 28, kTimesItsMean = 29, kOps = 30;
+constexpr int kPlusNumber = 28, kTimesItsMean = 29;
+// Of the heads that rows have: attention of a projection, and two batched products.
+constexpr int kAttention = 30, kProductsOfHeads = 31, kOps = 32;
 
 // A program over values numbered from 0 (input, then parameters, then results), so that it can run
 // again and again.
@@ -47,6 +49,22 @@ inline double margin_of(const Tensor& t) {
   double least = INFINITY;
   for (const double v : t.to_vector<double>()) least = std::min(least, std::abs(v));
   return least;
+}
+
+// a[R, H D] as heads [1, H, R, D], and such a tensor as rows.
+inline Tensor heads_of(const Tensor& a, int64_t heads) {
+  return transpose(reshape(a, {1, a.size(0), heads, a.size(1) / heads}), 1, 2);
+}
+inline Tensor rows_of(const Tensor& heads) {
+  return reshape(transpose(heads, 1, 2), {heads.size(2), heads.size(1) * heads.size(3)});
+}
+inline Tensor attend(const Tensor& a, const Tensor& weight, int64_t heads, bool causal) {
+  const int64_t columns = a.size(1);
+  const Tensor all = linear(a, weight);
+  const auto part = [&](int64_t i) {
+    return heads_of(contiguous(slice(all, 1, i * columns, (i + 1) * columns)), heads);
+  };
+  return rows_of(scaled_dot_product_attention(part(0), part(1), part(2), {.causal = causal}));
 }
 
 inline Tensor run_line(const Program::Line& l, const Tensors& v, double* margin) {
@@ -84,6 +102,11 @@ inline Tensor run_line(const Program::Line& l, const Tensors& v, double* margin)
     case kColumnOfItself: return mul(a, slice(a, 1, 0, 1));
     case kPlusNumber: return a + l.number;
     case kTimesItsMean: return mul(a, sigmoid(scale(mean(a), l.number)));
+    case kAttention: return attend(a, v[l.b], l.dims[0], l.dims[1] > 0);
+    case kProductsOfHeads: {
+      const Tensor h = heads_of(a, l.dims[0]);
+      return rows_of(matmul(sigmoid(matmul(h, h, false, true)), h));
+    }
     default: return sinter::exp(scale(sinter::tanh(a), 0.5));
   }
 }
@@ -166,6 +189,10 @@ inline Program make_program(uint64_t seed, int64_t rows = 0) {
         line.dims = out = {rows, total / rows};
         break;
       }
+      case kAttention: line.b = parameter({3 * shape[1], shape[1]}); [[fallthrough]];
+      case kProductsOfHeads:
+        line.dims = {shape[1] % 2 == 0 && d.chance(50) ? 2 : 1, d.below(2)};
+        break;
       default: break;
     }
     p.lines.push_back(line);

@@ -376,6 +376,33 @@ struct AttentionLoops {
     return s;
   }
 };
+// Heads [B, H, S, D] where the results are to lie: beside each other they are rows of [H of all,
+// D].
+inline Lists laid(const AttentionLoops& n, const AttentionAttrs& a, const Lists& results) {
+  if (!a.by_rows) return results;
+  Lists all;
+  for (const List& heads : results) {
+    const int64_t count = all.empty() ? n.heads : n.groups, rows = all.empty() ? n.rows : n.keys;
+    List to;
+    for (int64_t b = 0; b < n.batch; ++b)
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t h = 0; h < count; ++h)
+          for (int64_t d = 0; d < n.depth; ++d)
+            to.push_back(heads[size_t(((b * count + h) * rows + r) * n.depth + d)]);
+    all.push_back(to);
+  }
+  if (!a.merged) return all;
+  List whole;
+  const auto of_q = size_t(n.heads * n.depth), of_k = size_t(n.groups * n.depth);
+  for (size_t row = 0; row < size_t(n.batch * n.rows); ++row) {
+    for (size_t i = 0; i < 3; ++i) {
+      const size_t width = i == 0 ? of_q : of_k;
+      whole.insert(whole.end(), all[i].begin() + std::ptrdiff_t(row * width),
+          all[i].begin() + std::ptrdiff_t((row + 1) * width));
+    }
+  }
+  return {whole};
+}
 inline Lists of_attention(const Tensors& in, const AttentionAttrs& a) {
   const AttentionLoops n(in[0], in[1], in[2], a);
   List o(n.q.size()), lse(size_t(in[0].numel() / n.depth));
@@ -393,7 +420,7 @@ inline Lists of_attention(const Tensors& in, const AttentionAttrs& a) {
           sum_over(count, [&](int64_t t) { return e[size_t(t)] * n.v[n.of_k(b, h, t, d)]; }) / l;
     }
   });
-  return {o, lse};
+  return {laid(n, a, {o})[0], lse};
 }
 inline Lists of_attention_backward(const Tensors& in, const AttentionAttrs& a) {
   const AttentionLoops n(in[1], in[2], in[3], a);
@@ -415,7 +442,7 @@ inline Lists of_attention_backward(const Tensors& in, const AttentionAttrs& a) {
       }
     }
   });
-  return {dq, dk, dv};
+  return laid(n, a, {dq, dk, dv});
 }
 
 // By the op: of the operands, of any type and strides on the CPU, and the attributes its results,

@@ -280,7 +280,7 @@ template <class T> void forward(const Call& call) {
   constexpr V kInf = std::numeric_limits<V>::infinity();
   const AttentionSizes n(call.in[0], call.in[1], call.as<AttentionAttrs>());
   const Heads<const T> q(call.in[0]), k(call.in[1]), v(call.in[2]);
-  const Heads<T> o(call.out[0]);
+  const Heads<T> o(heads_of_result(call, n, 0));
   V* const lse = call.out[1].data<V>();
   const int64_t blocks = (n.rows + kBlock - 1) / kBlock;
   for_blocks(n.batch, n.heads, blocks, block_cost(n), [&](int64_t b, int64_t h, int64_t block) {
@@ -332,9 +332,9 @@ template <class T> class Backward {
         v_(call.in[3]),
         o_(call.in[4]),
         lse_(call.in[5].data<V>()),
-        dq_(call.out[0]),
-        dk_(call.out[1]),
-        dv_(call.out[2]),
+        dq_(heads_of_result(call, n_, 0)),
+        dk_(heads_of_result(call, n_, 1)),
+        dv_(heads_of_result(call, n_, 2)),
         width_(round_up(n_.depth, kLanes<V>)),
         blocks_((n_.rows + kBlock - 1) / kBlock) {}
 
@@ -408,7 +408,9 @@ template <class T> class Backward {
       std::copy_n(all_.lse_ + (b * n_.heads + h) * n_.rows + first_, rows_, lse_);
       for (int64_t r = 0; r < rows_; ++r) {
         const T* const o = all_.o_.at(b, h, first_ + r);
-        for (int64_t d = 0; d < depth; ++d) delta_[r] += do_columns_[d * kPitch + r] * V(o[d]);
+        const int64_t column = all_.o_.strides[3];
+        for (int64_t d = 0; d < depth; ++d)
+          delta_[r] += do_columns_[d * kPitch + r] * V(o[d * column]);
       }
     }
     // Of the keys from t on, at most a tile and below `end`. dk and dv are of the first of them.

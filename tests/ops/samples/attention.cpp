@@ -23,7 +23,7 @@ Tensors heads_of_one(int64_t batch, int64_t heads, int64_t rows, int64_t depth) 
 }
 
 std::vector<Sample> attention_samples() {
-  const AttentionAttrs plain{0.5, false}, causal{0.5, true};
+  const AttentionAttrs plain{0.5, false}, causal{0.5, true}, rows{0.5, true, true};
   const auto good = [](Tensors in, const AttentionAttrs& attrs, const char* what) {
     return Sample{.in = std::move(in), .attrs = attrs, .what = what, .first_only = true};
   };
@@ -39,6 +39,7 @@ std::vector<Sample> attention_samples() {
       good(operands({1, 3, 2, 8}, 1, 4), plain, "one group"),
       good(operands({2, 1, 1, 5}, 1, 1), causal, "one row, one key"),
       good(heads_of_one(2, 2, 4, 3), causal, "heads of one tensor"),
+      good(operands({2, 4, 5, 3}, 2, 6), rows, "results by rows"),
       good(operands({0, 2, 3, 4}, 1, 5), plain, "empty batch"),
       good(operands({1, 2, 0, 4}, 2, 5), causal, "no rows"),
       good(operands({1, 2, 3, 4}, 2, 0), plain, "no keys"), bad(0, {2, 2, 5}, "three dims"),
@@ -56,7 +57,13 @@ std::vector<Sample> backward_samples() {
     Tensors in{sample_tensor(forward.in[0].shape(), 6)};
     in.insert(in.end(), forward.in.begin(), forward.in.end());
     for (const Tensor& t : apply(kAttentionOp, forward.in, forward.attrs)) in.push_back(t);
+    if (forward.attrs.as<AttentionAttrs>().by_rows) in[4] = transpose(in[4], 1, 2);
     all.push_back(fixed_sample(std::move(in), forward.attrs, forward.what));
+  }
+  AttentionAttrs merged{0.5, true, true, true};
+  for (const Sample& sample : std::vector<Sample>(all)) {
+    if (sample.in[1].size(2) != sample.in[2].size(2)) continue;
+    all.push_back(fixed_sample(sample.in, merged, str(sample.what, ", merged")));
   }
   const Sample good = all.front();
   for (size_t i = 0; i < good.in.size(); ++i) {
