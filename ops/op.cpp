@@ -55,9 +55,10 @@ void check_floating(const char* op, std::string_view name, const Tensor& t) {
 }
 
 void check_range(const char* op, const char* what, const char* place, const Tensor& t,
-    const char* things, int64_t n) {
+    const char* things, int64_t n, int64_t none) {
   const auto check = [&](const auto* values) {
     for (int64_t i = 0; i < t.numel(); ++i) {
+      if (values[i] == none && n > 0) continue;
       SINTER_CHECK(values[i] >= 0 && values[i] < n, data,
           str(op, ": ", what, " out of range: ", values[i], " ", place, " ", i, " of ",
               t.describe(), "; ", n, " ", things, " are 0..", n - 1));

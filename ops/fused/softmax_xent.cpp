@@ -11,7 +11,8 @@ namespace {
 
 void cpu(const Call& call) {
   const auto& attrs = call.as<SoftmaxXentAttrs>();
-  check_range("softmax_xent", "label", "in row", call.in[1], "classes", call.in[0].size(1));
+  check_range(
+      "softmax_xent", "label", "in row", call.in[1], "classes", call.in[0].size(1), kNoLabel);
   on_cpu::run_xent<on_cpu::XentRows>(call, attrs.label_smoothing, attrs.low);
 }
 

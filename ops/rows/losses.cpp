@@ -5,9 +5,9 @@
 //
 // Note [Rows that do not count]
 //   With an ignore_index, ignore_labels says which rows count, and how many: a number of the
-//   device, which the losses carry (AutogradMeta::counted). The label of a row that does not is 0
-//   from then on, and its loss is 0 by where(): nll and its fused kinds know nothing of it, and a
-//   loss without an ignore_index pays nothing. Who takes a mean divides by that number:
+//   device, which the losses carry (AutogradMeta::counted). The label of a row that does not is
+//   kNoLabel from then on, for which nll and its fused kinds give a loss and a gradient of 0. Who
+//   takes a mean divides by that number:
 //     backward()      of losses that are all there are
 //     average_counted of nn/clip.h, at the end, where parts of a batch or ranks each have some
 //     rows:
@@ -41,7 +41,7 @@ Cost cost(Operands in, Operands out, const Attrs& attrs) {
 }
 
 void cpu(const Call& call) {
-  check_range("nll", "label", "in row", call.in[1], "classes", call.in[0].size(1));
+  check_range("nll", "label", "in row", call.in[1], "classes", call.in[0].size(1), kNoLabel);
   on_cpu::run_op<on_cpu::Nll>(call);
 }
 
@@ -59,7 +59,8 @@ Cost backward_cost(Operands in, Operands out, const Attrs&) {
 }
 
 void backward_cpu(const Call& call) {
-  check_range("nll_backward", "label", "in row", call.in[1], "classes", call.out[0].size(1));
+  check_range(
+      "nll_backward", "label", "in row", call.in[1], "classes", call.out[0].size(1), kNoLabel);
   on_cpu::run_gradient<on_cpu::NllBackward>(call);
 }
 
@@ -90,7 +91,7 @@ void ignore_cpu(const Call& call) {
   int64_t counted = 0;
   for (int64_t b = 0; b < labels.numel(); ++b) {
     counts[b] = label[b] != ignored;
-    used[b] = counts[b] ? label[b] : 0;
+    used[b] = counts[b] ? label[b] : kNoLabel;
     counted += counts[b];
   }
   *call.out[2].data<float>() = static_cast<float>(counted);
@@ -109,10 +110,9 @@ Tensor of_rows_that_count(
   if (!ignore_index) return losses_of(labels);
   const Tensors rows = apply(kIgnoreLabelsOp, {labels}, IgnoreAttrs{*ignore_index});
   const Tensor losses = losses_of(rows[0]);
-  const Tensor counting = where(rows[1], losses, constant_like(losses, 0));
-  counting.autograd().counts = rows[1];
-  counting.autograd().counted = rows[2];
-  return counting;
+  losses.autograd().counts = rows[1];
+  losses.autograd().counted = rows[2];
+  return losses;
 }
 
 // The labels as the op takes them. What does not fit is refused in the words of the function that
@@ -142,7 +142,7 @@ const OpDef kNllBackwardOp =
         .cpu = backward_cpu,
         .strided = 0b01});
 const OpDef kIgnoreLabelsOp = listed<kIgnoreLabelsOp>(
-    {.formula = "used = label, or 0 of a row that is ignored; counts; counted = sum(counts)",
+    {.formula = "used = label, or none of a row that is ignored; counts; counted = sum(counts)",
         .attrs = attr_type<IgnoreAttrs>(),
         .cost = cost_per_element<2>,
         .cpu = ignore_cpu});

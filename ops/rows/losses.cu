@@ -17,7 +17,7 @@ SINTER_KERNEL ignore_rows(int64_t n, int64_t ignored, In<int32_t> labels, Out<in
   for (int64_t b = thread_x(); b < n; b += threads_per_block()) {
     const int32_t label = labels[b];
     const bool yes = label != ignored;
-    used.put(b, yes ? label : 0);
+    used.put(b, yes ? label : kNoLabel);
     counts.put(b, yes);
     own += yes;
   }

@@ -9,7 +9,7 @@ namespace sinter::SINTER_KERNEL_NS {
 // What is no label of `classes` is reported, by one thread.
 SINTER_DEVICE_FN bool check_class(
     int label, int64_t classes, int64_t row, bool reports, uint32_t* faults) {
-  const bool good = label >= 0 && label < classes;
+  const bool good = (label >= 0 && label < classes) || label == kNoLabel;
   if (!good && reports) fault(faults, Fault::label_out_of_range, row, label, classes);
   return good;
 }

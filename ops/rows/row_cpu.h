@@ -78,7 +78,7 @@ template <class V> struct TileRows {
     return {x, sum([&](TilePlace i) { return x(i) = f(i); })};
   }
   template <class Label> SINTER_FN TileNumber<V> pick(TileValues<V> x, const Label& label) const {
-    return number([&](TilePlace i) { return x({label(i), i.l}); });
+    return number([&](TilePlace i) { return x({std::max(label(i), 0), i.l}); });
   }
   template <class T, class F> SINTER_FN void store(Out<T> y, const F& f) const {
     const TileValues<V> values{tile};

@@ -211,17 +211,19 @@ SINTER_DEVICE_FN void cross_entropy(Row& row, const Z& z, const Label& label,
     const Store& store) {
   const auto m = row.max(z);
   const auto picked = row.pick(z, label);
+  const auto weight = row.number([&](auto i) { return label(i) == kNoLabel ? V(0) : V(dloss(i)); });
   auto all = row.number([](auto) { return V(0); });
   if (target.others > V(0)) all = row.sum([&](auto i) { return z(i) - m(i); });
   const auto e = row.keep(z, [&](auto i) { return math::exp(z(i) - m(i)); });
   put_loss(row.number([&](auto i) {
-    return math::log(e.sum(i)) - target.others * all(i) - target.own * (picked(i) - m(i));
+    const V loss = math::log(e.sum(i)) - target.others * all(i) - target.own * (picked(i) - m(i));
+    return label(i) == kNoLabel ? V(0) : loss;
   }));
   if (!grad) return;
   const auto inverse = row.number([&](auto i) { return 1 / e.sum(i); });
   store([&](auto i) {
     const V p = e(i) * inverse(i) - target.others;
-    return (i.c == label(i) ? p - target.own : p) * dloss(i);
+    return (i.c == label(i) ? p - target.own : p) * weight(i);
   });
 }
 // softmax_xent. grad_output and dz are not there without the gradient.
@@ -278,8 +280,10 @@ template <class T> struct Nll : RowShape {
     const auto picked = row.pick(x, label);
     auto all = row.number([](auto) { return V(0); });
     if (target.others > V(0)) all = row.sum(x);
-    row.once(
-        [&](auto i, int64_t r) { loss.put(r, good ? target.nll(picked(i), all(i)) : V(NAN)); });
+    row.once([&](auto i, int64_t r) {
+      const V of_row = label(i) == kNoLabel ? V(0) : target.nll(picked(i), all(i));
+      loss.put(r, good ? of_row : V(NAN));
+    });
   }
 };
 // D: the type of the losses' gradient, which may be that of the sums. step: its stride, 0 for one
@@ -301,10 +305,11 @@ template <class T, class D> struct NllBackward : RowShape {
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto label = row.numbers(labels);
-    const auto g = row.numbers(dloss, step);
+    const auto given = row.numbers(dloss, step);
+    const auto g =
+        row.number([&](auto i) { return label(i) == kNoLabel ? V(0) : static_cast<V>(given(i)); });
     row.check_label(label, faults);
-    row.store(
-        dlogp, [&](auto i) { return target.nll_gradient(i.c == label(i), static_cast<V>(g(i))); });
+    row.store(dlogp, [&](auto i) { return target.nll_gradient(i.c == label(i), g(i)); });
   }
 };
 

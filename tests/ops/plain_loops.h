@@ -84,6 +84,7 @@ inline Lists of_softmax_backward(const Tensors& in, bool log, bool causal) {
 
 // The target of class c: 1 - s at the label, and s / C at every class.
 inline Real target(int64_t c, Real label, double s, int64_t classes) {
+  if (label == kNoLabel) return 0;
   return (Real(c) == label ? 1 - Real(s) : 0) + Real(s) / Real(classes);
 }
 inline Lists of_nll(const Tensors& in, double s) {
@@ -113,7 +114,7 @@ inline Lists of_cross_entropy(const Tensors& in, double s) {
     for (int64_t c = 0; c < n; ++c) {
       const Real t = target(c, label[r], s, n);
       if (t != 0) loss[r] -= t * logp[at(c)];
-      if (!dloss.empty()) dz[at(c)] = (p[at(c)] - t) * dloss[r];
+      if (!dloss.empty()) dz[at(c)] = label[r] == kNoLabel ? 0 : (p[at(c)] - t) * dloss[r];
     }
     if (std::isnan(p[at(0)])) loss[r] = NAN;  // a NaN or an infinity elsewhere in the row
   });

@@ -5,11 +5,18 @@
 namespace sinter {
 namespace {
 
+Tensor some_labels(int64_t n) {
+  const Tensor labels = sample_labels(n, 5, 2);
+  for (int64_t i = 0; i < n; i += 3) labels.data<int32_t>()[i] = kNoLabel;
+  return labels;
+}
+
 std::vector<Sample> nll_samples() {
   const NllAttrs plain, smooth{0.1};
   return {{{sample_tensor({7, 5}, 1, -3, 0), sample_labels(7, 5, 2)}, plain, "odd"},
       {{sample_tensor({1, 10}, 3, -3, 0), sample_labels(1, 10, 4)}, plain, "one row"},
       {{sample_tensor({17, 10}, 5, -3, 0), sample_labels(17, 10, 6)}, smooth, "smoothed"},
+      {{sample_tensor({10, 5}, 6, -3, 0), some_labels(10)}, smooth, "rows without a label"},
       {{sample_tensor({0, 10}, 7), sample_labels(0, 10, 8)}, plain, "empty batch"},
       {{transpose(sample_tensor({5, 3}, 9, -3, 0)), sample_labels(3, 5, 10)}, plain, "transposed"},
       bad_sample({sample_tensor({4, 5}, 11), sample_labels(3, 5, 12)}, plain, "counts differ"),
@@ -23,6 +30,7 @@ std::vector<Sample> nll_backward_samples() {
       {{sample_tensor({17}, 3), sample_labels(17, 5, 4)}, smooth, "smoothed"},
       {{broadcast_to(sample_tensor({1}, 5), {6}), sample_labels(6, 5, 6)}, five,
           "broadcast gradient"},
+      {{sample_tensor({10}, 6), some_labels(10)}, smooth, "rows without a label"},
       {{sample_tensor({0}, 7), sample_labels(0, 5, 8)}, five, "empty batch"},
       bad_sample({sample_tensor({4}, 9), sample_labels(3, 5, 10)}, five, "counts differ")};
 }

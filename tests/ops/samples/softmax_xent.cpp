@@ -24,6 +24,8 @@ std::vector<Sample> softmax_xent_samples() {
   std::fill_n(z + 40, 10, -std::numeric_limits<double>::infinity());
   Sample per_row = make(sample_tensor({17, 77}, 4), 0.1, true, "a gradient of its own per row");
   per_row.in[2] = sample_tensor({17}, 5);
+  Sample ignored = make(sample_tensor({19, 7}, 8), 0.1, true, "rows without a label");
+  for (const int64_t r : {0, 3, 4, 17, 18}) ignored.in[1].data<int32_t>()[r] = kNoLabel;
   Sample counts = make(sample_tensor({4, 5}, 1), 0, true, "counts differ"),
          no_gradient = make(sample_tensor({4, 5}, 1), 0, true, "no gradient");
   counts.in[1] = sample_labels(3, 5, 2);
@@ -36,7 +38,7 @@ std::vector<Sample> softmax_xent_samples() {
       make(sample_tensor({17, 10}, 1), 0, false, "loss only"),
       make(sample_tensor({9, 6}, 6), 0.3, false, "loss only, smoothed"),
       make(sample_tensor({16, 1}, 1), 0, true, "one class"), make(extreme, 0, true, "extreme rows"),
-      per_row, counts, no_gradient};
+      per_row, ignored, counts, no_gradient};
 }
 
 const Samples softmax_xent_samples_of(kSoftmaxXentOp, softmax_xent_samples);
