@@ -69,8 +69,8 @@ void DataParallel::backward(const Tensor& losses) {
   const int64_t found = losses.defined() ? losses.numel() : 0;
   const int64_t own = mine_.size();
   SINTER_CHECK(found == own || (found > own && own > 0 && found % own == 0), shape,
-      str("data parallel: one loss for each row is wanted: losses is ", losses.describe(),
-          "; or as many for each; this rank has the ", own, " rows from ", mine_.begin, " on"));
+      str("data parallel: one loss for each row is wanted, or as many for each: losses is ",
+          losses.describe(), "; this rank has the ", own, " rows from ", mine_.begin, " on"));
   const bool sums = ranks_ && last_;
   started_ = 0;
   for (Bucket& bucket : buckets_) bucket.complete = 0;
