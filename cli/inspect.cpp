@@ -49,7 +49,9 @@ void add_inspect(App& app, Command& command, const JobMaker& make) {
   add_step_flags(command.flags, *job);
   command.flags.topic("walk");
   add_rules_flag(command.flags, job->flags.mode.rules);
-  not_saved(command.flags.toggle("text", inspect.text, "print the walk in place of a page"));
+  // A job that reads texts has a flag of this name.
+  const char* const text = command.flags.find("text") ? "walk" : "text";
+  not_saved(command.flags.toggle(text, inspect.text, "print the walk in place of a page"));
   command.flags.word("output,o", inspect.file, "FILE", "the page");
   not_saved(command.flags.toggle("force", inspect.force, "write over the page that is there"));
   command.check = [&app, &command] {

@@ -59,6 +59,7 @@ std::unique_ptr<Trainer> Job::make_trainer(const TrainFlags& by, std::shared_ptr
   set_allow_tf32(dtype() == "tf32");
   const OptimizerFlags& optimizer = by.optimizer;
   auto made = make_optimizer(optimizer, *model);
+  set_groups(*made);
   return std::make_unique<Trainer>(std::move(model), std::move(made),
       TrainerOptions{.loss = loss(),
           .fused = by.mode.mode == "fused",
@@ -186,11 +187,16 @@ namespace {
 
 int64_t rows_in(const Tensors& set) { return set.empty() ? 0 : set[0].size(0); }
 
-double sum_of(const char* what, const Tensor& numbers, int64_t rows) {
-  check_each_row(what, numbers, rows);
+double sum_of(const Tensor& numbers) {
   double sum = 0;
   for (const double x : numbers.to_vector<double>()) sum += x;
   return sum;
+}
+
+// How many of the losses count.
+double counted(const Tensor& losses) {
+  const Tensor& of = losses.autograd().counted;
+  return of.defined() ? of.item() : double(losses.numel());
 }
 
 }  // namespace
@@ -215,7 +221,7 @@ void TensorJob::load(const Loading& loading) {
     SINTER_CHECK(rows_in(*set) > 0 || set == &sets_.val, data,
         str("data: no rows to ", use, " on: the set has none"));
   }
-  facts_ = {name(), crc, rows_in(sets_.train), rows_in(sets_.val), rows_in(sets_.test)};
+  facts_ = {data_name(), crc, rows_in(sets_.train), rows_in(sets_.val), rows_in(sets_.test)};
   loading.out.note("data", "{}: {} {}, of which {} val, {} test", facts_.name,
       grouped(facts_.train + facts_.val + facts_.test), rows().first, grouped(facts_.val),
       grouped(facts_.test));
@@ -235,7 +241,7 @@ Evaluated TensorJob::evaluate(nn::Module& model, Set set, int64_t most, Communic
   const int64_t n = std::min(rows_in(all), most);
   const RowRange own = ranks ? rows_of_rank(n, ranks->rank(), ranks->size()) : RowRange{0, n};
   const auto of_loss = loss();
-  double loss_sum = 0, score_sum = 0, ended = 0;
+  double loss_sum = 0, score_sum = 0, numbers = 0, ended = 0;
   for (int64_t row = own.begin; row < own.end; row += flags.optimizer.eval_batch) {
     if (interrupted()) {
       ended = 1;
@@ -244,13 +250,17 @@ Evaluated TensorJob::evaluate(nn::Module& model, Set set, int64_t most, Communic
     const int64_t end = std::min(own.end, row + flags.optimizer.eval_batch);
     const Tensor output = model(slice(all[0], 0, row, end).to(device_)),
                  target = slice(all[1], 0, row, end).to(device_);
-    loss_sum += sum_of("loss", of_loss(output, target), end - row);
-    score_sum += sum_of("score", score(output, target), end - row);
+    const Tensor losses = of_loss(output, target), scores = score(output, target);
+    check_each_row("loss", losses, end - row);
+    check_each_row("score", scores, losses.numel());
+    loss_sum += sum_of(losses);
+    score_sum += sum_of(scores);
+    numbers += counted(losses);
   }
-  for (double* sum : {&loss_sum, &score_sum, &ended}) {
+  for (double* sum : {&loss_sum, &score_sum, &numbers, &ended}) {
     if (ranks) *sum = ranks->sum(*sum);
   }
-  Evaluated e{.metric = score_sum / double(n), .loss = loss_sum / double(n), .rows = n};
+  Evaluated e{.metric = score_sum / numbers, .loss = loss_sum / numbers, .rows = n};
   e.complete = ended == 0;
   const Metric metric = this->metric();
   e.metric_text = metric.text(e.metric);

@@ -112,6 +112,10 @@ class Job {
   // The same at each call, of the weights that --seed draws, or of a file's.
   virtual std::shared_ptr<nn::Module> make_model(Device device) = 0;
   virtual bool convolves() const { return false; }
+  // What holds for some parameters alone.
+  virtual void set_groups(nn::Optimizer&) const {}
+  // Behind the result of a run: what its model does.
+  virtual void show(nn::Module&, Output&) {}
   // --init: puts the weights of a file into the model; says what it did.
   virtual std::string take_weights(nn::Module& model, const std::string& file);
   // See TrainerOptions.
@@ -163,7 +167,10 @@ class TensorJob : public Job {
     Tensors train, val, test;
   };
   virtual Sets make_sets(const Loading& loading) = 0;
-  // A number for each row [B]: their mean is the metric.
+  // What the data are called.
+  virtual std::string data_name() const { return name(); }
+  // A number for each of the losses, of which one a row is usual: the metric is their mean, of
+  // those that count (Note [Rows that do not count] in ops/rows/losses.cpp).
   virtual Tensor score(const Tensor& output, const Tensor& target) const = 0;
 
  private:

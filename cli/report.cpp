@@ -252,6 +252,7 @@ int report(Run& run, StepProfile& profile) {
         cli::seconds(sums.under_way_s), 100 * sums.hidden_s() / sums.under_way_s);
   }
   report_json(run, &test);
+  if (run.ranks.first()) run.job.show(run.trainer->model(), run.out);
   profile.report();
   report_capture(run);
   profile.check();

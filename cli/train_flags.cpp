@@ -98,8 +98,9 @@ void add_step_flags(Flags& flags, OptimizerFlags& optimizer) {
   flags.number("weight-decay,wd", optimizer.weight_decay, 0, 1000, "").standard =
       usual_numbers(&nn::OptimizerChoice::weight_decay);
   flags.choice("schedule,lr-schedule", optimizer.schedule,
-      {"constant", "cosine", "step", "onecycle"}, "of the learning rate",
-      {{"cosineannealinglr", "cosine"}, {"steplr", "step"}, {"onecyclelr", "onecycle"}});
+      {"constant", "cosine", "step", "onecycle", "linear"}, "of the learning rate",
+      {{"cosineannealinglr", "cosine"}, {"steplr", "step"}, {"onecyclelr", "onecycle"},
+          {"linearlr", "linear"}});
   flags
       .word("lr-warmup", optimizer.warmup, "N|P%", "steps with a rising rate, or a share of all",
           [](const std::string& text) { warmup_steps(text, 1); })

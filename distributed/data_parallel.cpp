@@ -67,9 +67,10 @@ RowRange DataParallel::begin_batch(int64_t rows, const Batch& batch) {
 
 void DataParallel::backward(const Tensor& losses) {
   const int64_t found = losses.defined() ? losses.numel() : 0;
-  SINTER_CHECK(found == mine_.size(), shape,
-      str("data parallel: one loss for each row is wanted: losses is ", losses.describe(),
-          "; this rank has the ", mine_.size(), " rows from ", mine_.begin, " on"));
+  const int64_t own = mine_.size();
+  SINTER_CHECK(found == own || (found > own && own > 0 && found % own == 0), shape,
+      str("data parallel: one loss for each row is wanted, or as many for each: losses is ",
+          losses.describe(), "; this rank has the ", own, " rows from ", mine_.begin, " on"));
   const bool sums = ranks_ && last_;
   started_ = 0;
   for (Bucket& bucket : buckets_) bucket.complete = 0;
@@ -80,7 +81,8 @@ void DataParallel::backward(const Tensor& losses) {
     } told;
     if (sums) Tape::current().on_complete = [this](const Tensor& leaf) { complete(leaf); };
     nn::add_counted(counted_, losses);
-    sinter::backward(losses, {.gradient = {}, .rows = is_all() ? 0 : rows_});
+    sinter::backward(
+        losses, {.gradient = {}, .rows = is_all() ? 0 : nn::divisor(losses, own, rows_)});
   }
   if (sums) sum_rest(!losses.defined());
   if (last_ && !is_all()) average();

@@ -55,7 +55,8 @@ class DataParallel {
   RowRange begin_batch(int64_t rows, const Batch& batch);
   RowRange begin_batch(int64_t rows) { return begin_batch(rows, {}); }
 
-  // backward() of losses [B], one for each row of this rank; undefined if it has none. Then every
+  // backward() of losses [B], one for each row of this rank, or as many for each; undefined if it
+  // has none. Then every
   // parameter's grad() is that of the whole batch, if it is the last one.
   // Throws state for a parameter that got no gradient.
   void backward(const Tensor& losses);

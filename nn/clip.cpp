@@ -25,6 +25,10 @@ GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm) {
   return {total};
 }
 
+int64_t divisor(const Tensor& losses, int64_t own, int64_t rows) {
+  return losses.autograd().counted.defined() ? rows : rows * (losses.numel() / own);
+}
+
 void add_counted(Tensor& sum, const Tensor& losses) {
   const NoGrad no_grad;
   const Tensor& counted = losses.autograd().counted;

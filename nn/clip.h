@@ -21,6 +21,9 @@ struct GradNorm {
 // Returns the norm from before. Throws usage unless max_norm > 0.
 GradNorm clip_grad_norm(const std::vector<Tensor>& params, double max_norm);
 
+// What sums over the losses of `own` of `rows` rows are divided by: how many losses the rows have
+// together; where not all count `rows`, of which average_counted() knows.
+int64_t divisor(const Tensor& losses, int64_t own, int64_t rows);
 // Adds how many rows of the losses count to `sum`, which stays undefined while all do.
 void add_counted(Tensor& sum, const Tensor& losses);
 // Of gradients of sums that were divided by `rows`: they become those of the mean over the rows

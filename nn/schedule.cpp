@@ -15,14 +15,13 @@ double learning_rate(const Schedule& schedule, int64_t s) {
   if (s < warmup)
     return kind == Kind::onecycle ? lr * (1 + 12 * (1 - std::cos(std::numbers::pi * at / w))) / 25
                                   : lr * (at + 1) / w;
+  const double part = steps > warmup ? std::min(1.0, (at - w) / double(steps - warmup)) : 1;
   switch (kind) {
     case Kind::constant: return lr;
     case Kind::step: return s * 10 >= steps * 8 ? lr * 0.01 : s * 10 >= steps * 6 ? lr * 0.1 : lr;
     case Kind::cosine:
-    case Kind::onecycle: {
-      const double part = steps > warmup ? std::min(1.0, (at - w) / double(steps - warmup)) : 1;
-      return lr * (1 + std::cos(std::numbers::pi * part)) / 2;
-    }
+    case Kind::onecycle: return lr * (1 + std::cos(std::numbers::pi * part)) / 2;
+    case Kind::linear: return lr * (1 - part);
   }
   SINTER_ASSERT(false, "schedule kind ", int(kind));
   return lr;

@@ -4,6 +4,7 @@
 //   while s < w    lr (s + 1) / w;  onecycle: lr (1 + 12 (1 - cos(pi s / w))) / 25, from lr/25 up
 //   after that     constant: lr;  step: lr, x 0.1 from 60 % of all steps, x 0.01 from 80 %;
 //                  cosine, onecycle: lr (1 + cos(pi (s - w) / (S - w))) / 2
+//                  linear: lr (1 - (s - w) / (S - w))
 //
 // Pure functions; the caller writes the result into the optimizer, before each step (set_lr) or for
 // many at once (set_rates).
@@ -16,8 +17,9 @@
 namespace sinter::nn {
 
 struct Schedule {
-  enum class Kind : uint8_t { constant, cosine, step, onecycle };
-  static constexpr std::array<std::string_view, 4> kNames{"constant", "cosine", "step", "onecycle"};
+  enum class Kind : uint8_t { constant, cosine, step, onecycle, linear };
+  static constexpr std::array<std::string_view, 5> kNames{
+      "constant", "cosine", "step", "onecycle", "linear"};
 
   Kind kind = Kind::constant;
   double lr = 0.001;

@@ -30,9 +30,10 @@ std::shared_ptr<nn::Module> given(std::shared_ptr<nn::Module> model) {
 }  // namespace
 
 void check_each_row(const char* what, const Tensor& numbers, int64_t rows) {
-  SINTER_CHECK(numbers.defined() && numbers.numel() == rows, shape,
+  const int64_t n = numbers.defined() ? numbers.numel() : -1;
+  SINTER_CHECK(n == rows || (n > rows && rows > 0 && n % rows == 0), shape,
       str("trainer: a ", what, " for each row is wanted of ", rows, " rows: it is ",
-          numbers.describe(), "; their mean is for the trainer to take"),
+          numbers.describe(), "; or as many for each; their mean is for the trainer to take"),
       str("TrainerOptions::loss, or what gives the ", what, ", without mean() or sum()"));
 }
 
@@ -264,7 +265,7 @@ Tensor Trainer::backward_of(const Tensors& batch) {
     if (parallel_) {
       parallel_->backward(losses);
     } else {
-      backward(losses, {.gradient = {}, .rows = n < rows ? rows : 0});
+      backward(losses, {.gradient = {}, .rows = n < rows ? nn::divisor(losses, n, rows) : 0});
       nn::add_counted(counted, losses);
     }
     if (losses.defined()) parts.push_back(losses);

@@ -62,8 +62,9 @@
 namespace sinter {
 
 struct TrainerOptions {
-  // Of what the model gives for x: a loss for each row [B]; one mean of all is refused. The loss of
-  // an epoch is the mean over its rows, however they are cut into batches and parts.
+  // Of what the model gives for x: a loss for each row [B], or as many for each, a place of a
+  // sequence one [B S]; one mean of all is refused. The loss of an epoch is the mean over all of
+  // them, however its rows are cut into batches and parts.
   std::function<Tensor(const Tensor& output, const Tensor& target)> loss = nn::CrossEntropyLoss{};
   // In place of forward, loss, backward, clipping and update: a step of your own, of any tensors.
   // It may update as often as it likes, or not in every call. fit() gives the mean of what it hands
@@ -90,7 +91,8 @@ struct Score {
   }
 };
 
-// Throws shape unless there is a number for each row: "a loss", and no mean of them.
+// Throws shape unless there is a number for each row, or as many for each: "a loss", and no mean of
+// them.
 void check_each_row(const char* what, const Tensor& numbers, int64_t rows);
 
 // Of batches, and no source of them.

@@ -61,7 +61,6 @@ bool cpu_has(std::string_view feature);
 
 // What one types here in place of other words.
 ProgramWords words();
-extern const char kGlossary[];  // glossary.cpp.in
 
 // The commands that others have not, see cli/commands.h.
 Setup add_train, add_speedrun, add_eval, add_predict, add_compare, add_inspect, add_bench, add_data,

@@ -1,5 +1,6 @@
 // mnist: learn to read handwritten digits, see how well it went, and read a drawing of one's own.
 #include "core/parallel.h"
+#include "examples/glossary.h"
 #include "examples/mnist/flags.h"
 
 int main(int argc, char** argv) {
@@ -39,7 +40,7 @@ int main(int argc, char** argv) {
   app.add("calibrate",
       "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
   app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
-      [](App& app, Command& command) { add_explain(app, command, kGlossary); });
+      [](App& app, Command& command) { add_explain(app, command, sinter::kGlossary); });
   app.add("data",
       "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
       "as four MNIST files.",

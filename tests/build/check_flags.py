@@ -15,7 +15,7 @@ root, programs = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 COLUMN = 28
 HEAD = """# Flags
 
-Every flag of `mnist` and `geglu`, made from their `--help`. In brackets stands the default. A test
+Every flag of `mnist`, `gpt` and `geglu`, made from their `--help`. In brackets stands the default. A test
 holds this page against the programs; it is written anew by
 `SINTER_REGENERATE=1 tests/build/check_flags.py . build/release/bin`.
 
@@ -42,12 +42,16 @@ def flags_of(text):
 
 commands = re.findall(r"^  (\w+) {2,}", help_of("mnist"), re.M)
 programs_of = {}
-for words in [*(("mnist", command) for command in commands), ("geglu",)]:
+of_gpt = re.findall(r"^  (\w+) {2,}", help_of("gpt"), re.M)
+for words in [*(("mnist", command) for command in commands), ("geglu",),
+              *(("gpt", command) for command in of_gpt)]:
     for row in flags_of(help_of(*words)):
-        programs_of.setdefault(row, []).append(words[-1])
+        name = "gpt" if words[0] == "gpt" else words[-1]  # all of its commands are one
+        if name not in (names := programs_of.setdefault(row, [])):
+            names.append(name)
 wanted = HEAD
 for (flag, text), names in programs_of.items():
-    of = "all" if len(names) == len(commands) + 1 else ", ".join(names)
+    of = "all" if len(names) == len(commands) + 2 else ", ".join(names)
     flag, text = (cell.replace("|", r"\|") for cell in (flag, text))
     wanted += f"| `{flag}` | {text} | {of} |\n"
 file = root / "docs/FLAGS.md"

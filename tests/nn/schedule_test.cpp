@@ -15,11 +15,12 @@ double after_warmup(Kind kind, double lr, double s, double steps, double w) {
   if (kind == Kind::constant) return lr;
   if (kind == Kind::step)
     return lr * (s < 0.6 * steps - 1e-9 ? 1 : s < 0.8 * steps - 1e-9 ? 0.1 : 0.01);
+  if (kind == Kind::linear) return lr * (1 - (s - w) / (steps - w));
   return lr * (1 + std::cos(kPi * (s - w) / (steps - w))) / 2;
 }
 
 TEST(Schedule, FollowsItsFormulaAtEveryStep) {
-  for (const Kind kind : {Kind::constant, Kind::cosine, Kind::step, Kind::onecycle}) {
+  for (const Kind kind : {Kind::constant, Kind::cosine, Kind::step, Kind::onecycle, Kind::linear}) {
     for (const int64_t steps : {1, 7, 10, 2150}) {
       for (const int64_t w : {int64_t{0}, int64_t{1}, steps / 5, steps}) {
         const double lr = 0.004;
@@ -44,6 +45,9 @@ TEST(Schedule, Landmarks) {
   EXPECT_NEAR(learning_rate(onecycle, 600), 0.002, 1e-15);
   EXPECT_NEAR(learning_rate(onecycle, 1000), 0, 1e-15);
   EXPECT_NEAR(learning_rate(onecycle, 1400), 0, 1e-15);  // stays
+  EXPECT_EQ(learning_rate({Kind::linear, 0.01, 1000, 0}, 0), 0.01);
+  EXPECT_DOUBLE_EQ(learning_rate({Kind::linear, 0.01, 1000, 0}, 250), 0.0075);
+  EXPECT_EQ(learning_rate({Kind::linear, 0.01, 1000, 0}, 1200), 0);
   const Schedule step{Kind::step, 1, 10, 0};
   EXPECT_EQ(learning_rate(step, 5), 1);
   EXPECT_EQ(learning_rate(step, 6), 0.1);
@@ -57,8 +61,9 @@ TEST(Schedule, Names) {
     EXPECT_EQ(size_t(parse_schedule(Schedule::kNames[i])), i);
   test::expect_error(
       Error::Kind::usage, {"cosin", "nearest is cosine"}, [] { parse_schedule("cosin"); });
-  test::expect_error(Error::Kind::usage, {"linear", "allowed constant, cosine, step, onecycle"},
-      [] { parse_schedule("linear"); });
+  test::expect_error(Error::Kind::usage,
+      {"falling", "allowed constant, cosine, step, onecycle, linear"},
+      [] { parse_schedule("falling"); });
 }
 
 }  // namespace

@@ -1,0 +1,270 @@
+#include "examples/gpt/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <numbers>
+
+#include "cli/run.h"
+#include "examples/gpt/names.h"
+#include "examples/gpt/sample.h"
+#include "nn/optim.h"
+#include "nn/safetensors.h"
+#include "nn/state_dict.h"
+#include "ops/ops.h"
+
+namespace sinter::gpt {
+namespace {
+
+using cli::Flags, cli::Use;
+
+constexpr uint64_t kSplitSeed = 1;  // of the documents: the same sets for each --seed
+
+// Its last two tenths, at least one of each, are held out and test.
+std::array<int64_t, 2> parts_of_set(int64_t n) {
+  const int64_t tenth = std::max<int64_t>(n / 10, 1);
+  return {n - 2 * tenth, n - tenth};
+}
+
+}  // namespace
+
+// A number of its own for what microgpt has otherwise than usual.
+GptJob::GptJob(cli::CommonFlags& common) : TensorJob(common) {
+  cli::OptimizerFlags& optimizer = flags.optimizer;
+  optimizer.batch = 16;
+  optimizer.lr = 0.01;
+  optimizer.betas = {0.85, 0.99};
+  optimizer.schedule = "linear";
+}
+
+void GptJob::add_text_flag(Flags& to) {
+  to.word("text", file_, "FILE", "a text; else built-in names, whose rules the program knows")
+      .place = true;
+}
+
+void GptJob::add_flags(Flags& to, Use) {
+  to.topic("text");
+  add_text_flag(to);
+  to.toggle("stream", stream_, "all of it is one text; else each line is a document");
+  to.choice("symbols", symbols_, {"chars", "bytes"}, "what a letter is");
+  to.word("letters", letters_, "N-M,..", "of the text of a run: for its config").hidden = true;
+  to.topic("model");
+  constexpr int64_t kMany = 1'000'000;
+  to.number("layers,n-layer", model.layers, 1, 1000, "blocks");
+  to.number("width,n-embd", model.width, 1, kMany, "features of a place");
+  to.number("heads,n-head", model.heads, 1, kMany, "of attention; they divide the width");
+  to.number("context,block-size", model.context, 1, kMany, "places that are read at once");
+  to.number("dropout", model.dropout, 0, 0.99, "share of activations zeroed in training");
+  to.choice("norm", model.norm, {"rms", "layer"}, "rms: without a weight");
+  to.toggle("first-norm", model.first_norm, "a norm before the blocks; --first-norm=false: none");
+  to.toggle("final-norm", model.final_norm, "a norm behind them");
+  to.choice("act,activation", model.act, {"relu", "gelu", "gelu_tanh", "silu"}, "in the blocks");
+  to.toggle("bias", model.bias, "of the products in the blocks");
+  to.toggle("tied,tie-weights", model.tied, "the table of the letters is the last product's, too");
+  to.number("init-std", model.init_std, 0, 10, "of new matrices, drawn from a normal distribution");
+  to.choice("dtype", dtype_, {"f32", "tf32", "bf16"},
+      "bf16: activations and copies of the weights; tf32: cuda and simt only",
+      {{"float32", "f32"}, {"bfloat16", "bf16"}});
+}
+
+void GptJob::add_loss_flags(Flags& to) {
+  to.find("lr")->standard = "0.01";
+  to.find("betas")->standard = "0.85,0.99";
+}
+
+void GptJob::check(const Flags&, Use) {
+  SINTER_CHECK(model.width % model.heads == 0, usage,
+      str("usage: --heads ", model.heads, " do not divide --width ", model.width,
+          ": each has width / heads features"));
+  SINTER_CHECK(!stream_ || !file_.empty(), usage,
+      "usage: --stream is for a text: the built-in names are lines", "--text FILE");
+  cli::check_dtype(dtype_, *flags.common);
+}
+
+std::string GptJob::preset(const std::string& name) const {
+  if (name == "names")
+    return "layers=1\nwidth=16\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\nfinal-norm=false\n"
+           "act=relu\nbias=false\ntied=false\ninit-std=0.08\nbatch-size=16\noptimizer=adam\n"
+           "lr=0.01\nbetas=\"0.85,0.99\"\nschedule=linear\nsteps=1000\nmode=fused\n";
+  return "stream=true\nlayers=4\nwidth=128\nheads=4\ncontext=64\nnorm=layer\nfirst-norm=false\n"
+         "final-norm=true\nact=gelu\nbias=true\ntied=true\ninit-std=0.02\nbatch-size=16\n"
+         "optimizer=adamw\nlr=0.001\nbetas=\"0.9,0.99\"\nweight-decay=0.1\nschedule=cosine\n"
+         "lr-warmup=100\nclip=1\nsteps=2000\nmode=fused\n";
+}
+
+std::string GptJob::describe() const {
+  return fmt::format("gpt {} x {}, {} heads, context {}, {}{}{} norm, {}{}{}{}", model.layers,
+      model.width, model.heads, model.context, model.first_norm ? "first " : "",
+      model.final_norm ? "last " : "", model.norm, model.act, model.bias ? ", biases" : "",
+      model.tied ? ", tied" : "", model.dropout > 0 ? str(", dropout ", model.dropout) : "");
+}
+
+std::optional<cli::Guessing> GptJob::guessing() const {
+  const int64_t tokens = vocabulary_.size();
+  return cli::Guessing{.loss = std::log(double(tokens)),
+      .text = fmt::format("ln({})", tokens),
+      .hint = "check lr, and that the text is one"};
+}
+
+std::pair<std::string, const char*> GptJob::rows() const {
+  if (stream_) return {"windows", "win"};
+  return built_in() ? std::pair{"names", "names"} : std::pair{"lines", "lines"};
+}
+
+std::string GptJob::data_name() const {
+  return built_in() ? "built-in names"
+                    : str(std::filesystem::path(file_).filename().string(),
+                          stream_ ? ", one text" : ", lines");
+}
+
+void GptJob::load(const cli::Loading& loading) {
+  TensorJob::load(loading);
+  letters_ = vocabulary_.text();
+  loading.out.note("text", "{}{}", vocabulary_.describe(),
+      vocabulary_.documents() ? ", and the boundary of a name or line" : "");
+}
+
+cli::TensorJob::Sets GptJob::make_sets(const cli::Loading& loading) {
+  if (!built_in()) file_ = std::filesystem::absolute(file_).string();
+  const std::string name = built_in() ? "the built-in names" : shown(file_);
+  const std::string text = built_in() ? join(built_in_names(), "\n") : read_text(file_);
+  if (!opened_) vocabulary_ = Vocabulary(text, is_bytes(), !stream_, name);
+  Sets sets;
+  if (stream_) {
+    const std::vector<int32_t> tokens = vocabulary_.encode(text, name);
+    const int64_t n = std::ssize(tokens);
+    const auto [val, test] = parts_of_set(n);
+    const auto windows = [&](int64_t begin, int64_t end) {
+      return token_rows(
+          {{tokens.begin() + begin, tokens.begin() + end}}, vocabulary_, model.context);
+    };
+    SINTER_CHECK(n / 10 > model.context, data,
+        str("text: --context ", model.context, " is longer than the text: ", name, " has ",
+            count_of(n, "letter"), ", of which a tenth is held out, and a tenth is the test; ",
+            10 * (model.context + 1), " at least"),
+        "a smaller --context");
+    return {windows(0, val), windows(val, test), windows(test, n)};
+  }
+  const std::vector<std::string> documents = documents_of(text);
+  const int64_t n = std::ssize(documents);
+  SINTER_CHECK(n >= 3, data,
+      str("text: too few lines: ", name, " has ", n,
+          " that are not empty, at least 3: to train on, held out, and of the test"),
+      "--stream reads all of it as one text");
+  const std::vector<int32_t> order = epoch_order(n, kSplitSeed, 0);
+  std::vector<std::vector<int32_t>> all;
+  int64_t cut = 0;
+  for (const int32_t i : order) {
+    all.push_back(vocabulary_.encode(documents[size_t(i)], name));
+    cut += std::ssize(all.back()) + 1 > model.context;
+  }
+  if (cut > 0) {
+    loading.out.note("note", "{} of {} {} are longer than --context {}: what is behind is not read",
+        grouped(cut), grouped(n), rows().first, model.context);
+  }
+  const auto [val, test] = parts_of_set(n);
+  const auto lines = [&](int64_t begin, int64_t end) {
+    return token_rows({all.begin() + begin, all.begin() + end}, vocabulary_, model.context);
+  };
+  return {lines(0, val), lines(val, test), lines(test, n)};
+}
+
+std::vector<std::string> GptJob::training_names() const {
+  const std::vector<std::string> names = built_in_names();
+  const std::vector<int32_t> order = epoch_order(std::ssize(names), kSplitSeed, 0);
+  std::vector<std::string> out;
+  for (int64_t i = 0; i < parts_of_set(std::ssize(names))[0]; ++i)
+    out.push_back(names[size_t(order[size_t(i)])]);
+  return out;
+}
+
+std::shared_ptr<nn::Module> GptJob::make_model(Device device) {
+  auto made = std::make_shared<Gpt>(vocabulary_.size(), model, flags.common->seed);
+  if (dtype_ == "bf16") made->enable_bf16();
+  made->to(device);
+  return made;
+}
+
+std::function<Tensor(const Tensor&, const Tensor&)> GptJob::loss() const {
+  // Only documents are padded.
+  const auto ignored = stream_ ? std::nullopt : std::optional<int64_t>(kNoLabel);
+  return [ignored](const Tensor& logits, const Tensor& labels) {
+    return cross_entropy(reshape(logits, {-1, logits.size(2)}), reshape(labels, {-1}), 0, ignored);
+  };
+}
+
+void GptJob::set_groups(nn::Optimizer& optimizer) const {
+  if (std::ranges::any_of(optimizer.parameters(), nn::is_vector))
+    optimizer.set_weight_decay(0, nn::is_vector);
+}
+
+Tensor GptJob::score(const Tensor& output, const Tensor& target) const {
+  return scale(loss()(output, target), 1 / std::numbers::ln2);
+}
+
+cli::Evaluated GptJob::evaluate(
+    nn::Module& model_to_read, cli::Set set, int64_t most, Communicator* ranks) {
+  cli::Evaluated e = TensorJob::evaluate(model_to_read, set, most, ranks);
+  const std::string rest =
+      fmt::format("loss {}  perplexity {:.3g}", cli::loss(e.loss), std::exp(e.loss));
+  e.metric_text = fmt::format("{} bits  {}", e.metric_text, rest);
+  e.text = fmt::format("{} a {}", e.metric_text, is_bytes() ? "byte" : "letter");
+  e.json["perplexity"] = std::exp(e.loss);
+  return e;
+}
+
+void GptJob::show(nn::Module& trained, cli::Output& out) {
+  SampleOptions options{.seed = flags.common->seed};
+  if (stream_) {
+    // A text has no beginning of its own: its first letter in the vocabulary, an end of a line
+    // mostly.
+    const int32_t first = 0;
+    options.prompt = vocabulary_.decode({&first, 1});
+    options.count = 1;
+    options.letters = 300;
+  }
+  if (built_in()) options.count = 1000;
+  std::vector<std::string> samples = sample(trained, vocabulary_, model.context, options);
+  if (built_in() && !samples.empty())
+    out.result("rules", count_names(samples, training_names()).text());
+  samples.resize(std::min<size_t>(samples.size(), 10));
+  out.result_text("\n" + printable(samples) + "\n");
+}
+
+std::shared_ptr<nn::Module> GptJob::open(
+    const std::string& run_or_file, Device device, cli::Output& out) {
+  const std::string path =
+      cli::find_checkpoint(run_or_file, {cli::kModelFile, cli::kBestFile, cli::kLastFile});
+  nn::SafetensorsFile file = nn::read_safetensors(path);
+  const auto config = file.metadata.find("sinter.config");
+  SINTER_CHECK(config != file.metadata.end(), checkpoint,
+      str("checkpoint: no sinter.config in ", shown(path),
+          ": which letters and layers the model has is not known"),
+      "gpt train writes it with the weights");
+  const std::string asked = file_;
+  cli::CommonFlags common;
+  GptJob saved(common);
+  cli::saved_flags(config->second, shown(path), saved);
+  model = saved.model;
+  symbols_ = saved.symbols_;
+  stream_ = saved.stream_;
+  dtype_ = saved.dtype_;
+  if (asked.empty()) file_ = saved.file_;
+  vocabulary_ = Vocabulary(saved.letters_, is_bytes(), !stream_);
+  opened_ = true;
+  std::erase_if(file.tensors, [](const auto& t) { return t.name.starts_with("sinter."); });
+  auto made = make_model(device);
+  nn::load_state_dict(*made, file.tensors, {.source = path});
+  made->eval();
+  for (const std::string& note : file.notes) out.note("note", note);
+  out.note("model", "{}   {}", describe(), escaped(path));
+  return made;
+}
+
+std::unique_ptr<cli::Job> make_job(cli::CommonFlags& common) {
+  return std::make_unique<GptJob>(common);
+}
+
+}  // namespace sinter::gpt

@@ -1,0 +1,66 @@
+// What gpt trains, as the commands of cli/ see it.
+#pragma once
+
+#include "cli/job.h"
+#include "examples/gpt/model.h"
+#include "examples/gpt/text.h"
+
+namespace sinter::gpt {
+
+class GptJob : public cli::TensorJob {
+ public:
+  explicit GptJob(cli::CommonFlags& common);
+  GptOptions model;
+
+  void add_flags(cli::Flags& to, cli::Use use) override;
+  void add_loss_flags(cli::Flags& to) override;
+  void check(const cli::Flags& given, cli::Use use) override;
+  std::vector<std::string> presets() const override { return {"names", "shakespeare"}; }
+  std::string preset(const std::string& name) const override;
+
+  std::string name() const override { return "gpt"; }
+  std::string describe() const override;
+  std::string dtype() const override { return dtype_; }
+  cli::Metric metric() const override {
+    return {.name = "bits", .decimals = 3, .rises = false, .low = 0};
+  }
+  std::optional<cli::Guessing> guessing() const override;
+  std::pair<std::string, const char*> rows() const override;
+  std::string uses() const override { return "gpt sample --count 10"; }
+
+  void load(const cli::Loading& loading) override;
+  std::shared_ptr<nn::Module> make_model(Device device) override;
+  std::function<Tensor(const Tensor&, const Tensor&)> loss() const override;
+  void set_groups(nn::Optimizer& optimizer) const override;
+  cli::Evaluated evaluate(
+      nn::Module& model, cli::Set set, int64_t most, Communicator* ranks) override;
+  void show(nn::Module& model, cli::Output& out) override;
+
+  // A run's model with its weights, to be evaluated or to write: its flags become this job's.
+  // Throws checkpoint.
+  std::shared_ptr<nn::Module> open(const std::string& run_or_file, Device device, cli::Output& out);
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  // Is the text that of the built-in names?
+  bool built_in() const { return file_.empty(); }
+  // Of those that were trained on.
+  std::vector<std::string> training_names() const;
+  void add_text_flag(cli::Flags& to);
+
+ protected:
+  std::string data_name() const override;
+  Sets make_sets(const cli::Loading& loading) override;
+  Tensor score(const Tensor& output, const Tensor& target) const override;
+
+ private:
+  bool is_bytes() const { return symbols_ == "bytes"; }
+  std::string file_, symbols_ = "chars", letters_, dtype_ = "f32";
+  bool stream_ = false, opened_ = false;
+  Vocabulary vocabulary_;
+};
+std::unique_ptr<cli::Job> make_job(cli::CommonFlags& common);
+
+// sample and eval (commands.cpp).
+void add_sample(cli::App& app, cli::Command& command);
+void add_eval(cli::App& app, cli::Command& command);
+
+}  // namespace sinter::gpt
