@@ -95,17 +95,9 @@ SINTER_FN float exp_below_0(float x) {
   const float power = 1.0f + (r + r * r * q);
   return from_bits(to_bits(power) + (to_bits(shifted) << 23)) * 5.42101086e-20f;  // 2^-64
 }
-// 1 / x for 1 <= x <= 2: on a card its own division, less what that asks of other x.
+// 1 / x for 1 <= x <= 2.
+using sinter::inverse_of_1_to_2;
 SINTER_FN double inverse_of_1_to_2(double x) { return 1 / x; }
-SINTER_FN float inverse_of_1_to_2(float x) {
-#if defined(__CUDA_ARCH__)
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return ::fmaf(y, ::fmaf(-x, y, 1.0f), y);
-#else
-  return 1 / x;
-#endif
-}
 // Where e^x is near 1, p is the result; 1 + p would round it to the ulp of 1.
 SINTER_FN float expm1(float x) {
   const ExpParts e = exp_parts(x);

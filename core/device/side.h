@@ -35,4 +35,15 @@ SINTER_FN uint16_t round_to_bf16(float x) {
 #endif
 }
 
+// 1 / x for 1 <= x <= 2: on a card its own division, less what that asks of other x.
+SINTER_FN float inverse_of_1_to_2(float x) {
+#if defined(__CUDA_ARCH__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y);
+#else
+  return 1 / x;
+#endif
+}
+
 }  // namespace sinter
