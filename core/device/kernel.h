@@ -25,8 +25,8 @@
 //       after. Never waits.
 //   cp_async16(tile, r, c, in, i, valid) cp_async_commit() cp_async_wait<N>()
 //       16 bytes to shared memory; zeros if not valid.
-//   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes)[, valid])
-//       The 16 bytes from in[i] on, or those `bytes` further.
+//   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes)[, valid]); cursor[j]
+//       The 16 bytes from in[i] on, or those `bytes` further; in[i + j].
 //   keep(i) tile.keep_place(r, c) keep_shared(s); shared_at(s, at)
 //       A number, a place (its r and c may be added to; by all lanes of a warp) and where s is in
 //       shared memory, in a register: the compiler does not see what it is made of, so it is not

@@ -223,6 +223,9 @@ template <class T> class Cursor {
     c.at_ = at_ + bytes;
     return c;
   }
+  SINTER_DEVICE_FN T operator[](int i) const {
+    return *detail::global(reinterpret_cast<const T*>(at_) + i);
+  }
   SINTER_DEVICE_FN const char* data() const { return at_; }
 
  private:

@@ -321,6 +321,14 @@ template <class T> class Cursor {
   SINTER_DEVICE_FN Cursor behind(uint64_t bytes) const {
     return {in_, i_ + static_cast<int64_t>(bytes / sizeof(T))};
   }
+  SINTER_DEVICE_FN T operator[](At i) const {
+#if defined(SINTER_COUNT_ACCESSES)
+    i.i += i_;
+#else
+    i += i_;
+#endif
+    return in_[i];
+  }
   SINTER_DEVICE_FN const In<T>& in() const { return in_; }
   SINTER_DEVICE_FN int64_t i() const { return i_; }
 

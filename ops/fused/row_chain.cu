@@ -32,12 +32,15 @@ template <class T> class InTiles {
  public:
   SINTER_DEVICE_FN InTiles(ChainTile<T>& tiles, int begin, int columns)
       : tiles_(tiles),
-        begin_(keep_shared(tiles) + begin * kBytes),
-        across_((columns + kChainDepth<T> - 1) / kChainDepth<T>) {}
+        begin_(keep(keep_shared(tiles) + begin * kBytes)),
+        across_(keep((columns + kChainDepth<T> - 1) / kChainDepth<T>)) {}
   SINTER_DEVICE_FN int across() const { return across_; }
   // The one with element (r, c), which is its (r % kChainRows, c % kChainDepth).
   SINTER_DEVICE_FN ChainTile<T>& with(int r, int c) const {
-    return shared_at(tiles_, begin_ + (r / kChainRows * across_ + c / kChainDepth<T>)*kBytes);
+    return number(r / kChainRows * across_ + c / kChainDepth<T>);
+  }
+  SINTER_DEVICE_FN ChainTile<T>& number(int t) const {
+    return shared_at(tiles_, begin_ + t * kBytes);
   }
 
  private:
@@ -134,17 +137,24 @@ SINTER_DEVICE_FN void bring(
     const ProductSide<T>& side, int64_t first, int rows, const InTiles<T>& to) {
   constexpr int kOfRow = kChainDepth<T> / kVec<T>, kOfTile = kChainRows * kOfRow,
                 kAtOnce = kChainThreads / kOfTile;
-  const int tiles = (rows + kChainRows - 1) / kChainRows * to.across(),
+  const int across = to.across(), mine = thread_x() / kOfTile * kChainRows,
             r = thread_x() % kOfTile / kOfRow, c = thread_x() % kOfRow * kVec<T>;
+  const int there = static_cast<int>(side.outer - first < rows ? side.outer - first : rows);
   SINTER_NO_UNROLL
-  for (int t = thread_x() / kOfTile; t < tiles; t += kAtOnce) {
-    const int row = t / to.across() * kChainRows, column = t % to.across() * kChainDepth<T>;
-    const auto chunk = side.chunk(true, first + row + r, column + c);
-    auto& tile = to.with(row, column);
-    if constexpr (kWhole) {
-      cp_async16(tile, r, c, side.data, chunk.at, chunk.left > 0);
-    } else {
-      copy_chunk<T>(side, chunk, tile, r, c);
+  for (int row = mine; row < rows; row += kAtOnce * kChainRows) {
+    // Along a row of tiles all that changes is the tile, and its place in the row.
+    const Cursor<T> from(side.data, (first + row + r) * side.outer_stride + c);
+    const int end = row + r < there ? static_cast<int>(side.k) - c : 0;
+    int t = row / kChainRows * across;
+    SINTER_NO_UNROLL
+    for (int column = 0; column < across * kChainDepth<T>; column += kChainDepth<T>) {
+      auto& tile = to.number(t++);
+      if constexpr (kWhole) {
+        cp_async16(
+            tile, r, c, from.behind(sizeof(T) * static_cast<unsigned>(column)), column < end);
+      } else {
+        copy_chunk<T>(side, side.chunk(true, first + row + r, column + c), tile, r, c);
+      }
     }
   }
 }
@@ -205,22 +215,36 @@ SINTER_DEVICE_FN void mma_twice(
 // Walks along the terms of the sums of a product of 16 rows, kStep at a time, tile by tile: f(tile
 // of a, the column there, tile of b, the column or row there). Terms are the columns of a and of
 // b's rows n.. (kForward, a W^T), or the columns of a and b's rows, of which the columns n.. are
-// meant (a W). They come in sixteens, filled up with zeros.
-template <bool kForward, int kStep, class T, class F>
+// meant (a W). They come in sixteens, filled up with zeros. Turns, of kTurn or 16 terms, have no
+// branch inside, so that the operands of a step are loaded during the products of the one before.
+template <bool kForward, int kStep, int kTurn, class T, class F>
 SINTER_DEVICE_FN void for_terms(
     const InTiles<T>& a, const InTiles<T>& b, int n, int terms, const F& f) {
   constexpr int kOfTile = kForward ? kChainDepth<T> : kChainRows;
-  SINTER_NO_UNROLL
-  for (int t = 0; t < terms; t += kOfTile) {
+  static_assert(!kForward || kTurn == 16 || kTurn == kOfTile);
+  // Sixteen from those places on of the tiles that term t is in.
+  const auto sixteen = [&](int t, int column, int k) {
     const auto& rows = a.with(0, t);
     const auto& tile = kForward ? b.with(n, t) : b.with(t, n);
-    const int column = kForward ? 0 : t % kChainDepth<T>;
     SINTER_UNROLL
-    for (int k = 0; k < kOfTile; k += kStep) {
-      if (t + k >= terms) break;
-      f(rows, column + k, tile, k);
+    for (int q = 0; q < 16; q += kStep) f(rows, column + q, tile, k + q);
+  };
+  int t = 0;
+  if constexpr (kTurn > 16) {
+    SINTER_NO_UNROLL
+    for (; t + kTurn <= terms; t += kTurn) {
+      SINTER_UNROLL
+      for (int k = 0; k < kTurn; k += 16) {
+        if constexpr (kForward) {
+          sixteen(t, k, k);
+        } else {
+          sixteen(t + k, (t + k) % kChainDepth<T>, 0);
+        }
+      }
     }
   }
+  SINTER_NO_UNROLL
+  for (; t < terms; t += 16) sixteen(t, t % kChainDepth<T>, t % kOfTile);
 }
 
 // A core makes such a product for `columns` columns, in sixteens, a warp sixteen at a time: use(r,
@@ -237,7 +261,7 @@ struct FfmaChain {
                 first = t % kShares * kOfWarp + lane() / 16 * kRowsOf;
       const Vec<float, 1> loaded{{load(c)}};
       float sums[kRowsOf] = {};
-      for_terms<kForward, kAtOnce>(
+      for_terms<kForward, kAtOnce, 16>(
           a, b, n, terms, [&](const auto& rows, int column, const auto& tile, int k) {
             Vec<float, kAtOnce> y;
             if constexpr (kForward) {
@@ -269,7 +293,7 @@ template <class T> struct MmaChain {
       const int r = lane() / 4, c = n + lane() % 4 * 2;
       const Vec<float, 2> loaded[2] = {{{load(c), load(c + 1)}}, {{load(c + 8), load(c + 9)}}};
       Vec<float, 4> sums[2] = {};
-      for_terms<kForward, 32 / int(sizeof(T))>(
+      for_terms<kForward, 32 / int(sizeof(T)), kForward ? kChainDepth<T> : 32>(
           a, b, n, terms, [&](const auto& rows, int column, const auto& tile, int k) {
             const auto x = fragments_of_rows<true, T>(rows, 0, column);
             if constexpr (kForward) {
