@@ -95,7 +95,7 @@ conv_act_backward_ffma_16x64(OfWeight weight, OfImage image) {
   });
 }
 template <class T, class OfWeight, class OfImage>
-SINTER_KERNEL_BOUNDS(kMmaThreads)
+SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 conv_act_backward_mma_64x64(OfWeight weight, OfImage image) {
   with_tile_of_launch(weight, image, [](const auto& of, const TileAt& tile) {
     mma_product<kOfSide, kOfSide>(of.product, of.epilogue, of.split, tile);

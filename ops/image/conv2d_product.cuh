@@ -188,15 +188,14 @@ template <class T, class Kind, class Image> struct WindowSide {
       if (static_cast<unsigned>(v) < static_cast<unsigned>(pixels.columns))
         image.load(pixels, v, read.of[q]);
     };
+    if (Kind::kSquares && kVec<T> < 4) row += i / 2 % 2;  // a chunk of f64 is half a square
     Row pixels = pixels_of(row);
     int at = columns.template meet<kBackward>(column, s);
     if constexpr (Kind::kSquares) {
       const Row below = pixels_of(row + 1);
-      const int first = kVec<T> < 4 ? i % 4 : 0;  // a chunk of f64 is half a square
       SINTER_UNROLL
       for (int q = 0; q < kVec<T>; ++q)
-        load_at(q, (first + q) / 2 % 2 == 0 ? pixels : below,
-            at + (q / 4 * 2 + q % 2) * columns.stride);
+        load_at(q, q / 2 % 2 == 0 ? pixels : below, at + (q / 4 * 2 + q % 2) * columns.stride);
     } else {
       SINTER_UNROLL
       for (int q = 0; q < kVec<T>; ++q) {
