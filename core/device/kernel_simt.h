@@ -299,6 +299,11 @@ SINTER_DEVICE_FN uint32_t ballot(bool yes, const Where& where = Where::current()
 }
 SINTER_DEVICE_FN int first_bit(uint32_t bits) { return __builtin_ctz(bits); }
 
+SINTER_DEVICE_FN void wait_for_upstream() { simt::current->waited = true; }
+SINTER_DEVICE_FN void begin_dependents() {
+  if (!simt::current->waited) simt::fail("begin_dependents() before wait_for_upstream()");
+}
+
 SINTER_DEVICE_FN bool ticket(
     InOut<uint32_t> counter, uint32_t n, int64_t i = 0, const Where& where = Where::current()) {
   if (!counter) simt::fail("ticket without a counter");

@@ -448,6 +448,8 @@ template <class Core, int kC, bool kWhole, Act kAct, class T> class RowsInBlock 
 
 template <class Core, int kC, bool kWhole, Act kAct, class T>
 SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
+  wait_for_upstream();
+  begin_dependents();
   const RowsInBlock<Core, kC, kWhole, kAct, T> block(x);
   const int last = x.layers - 1;
   const int64_t rows = x.x.outer, of_block = block_x() * kChainRows;
@@ -522,10 +524,11 @@ void row_chain(const Call& call) {
       const int64_t at_once = shared_memory_limit(kDevice) / layout.bytes() > 1 ? 2 : 1;
       const Grid grid{std::min(blocks_for(x.x.outer, kChainRows), at_once * multiprocessors())};
       if (on_tensor_cores<T>())
-        return launch<row_chain_mma_16<T, kC, kWhole, int(kAct)>>(
+        return launch_waiting<row_chain_mma_16<T, kC, kWhole, int(kAct)>>(
             grid, kChainThreads, layout.bytes(), x);
       if constexpr (kHasFfma<T>)
-        launch<row_chain_ffma_16<kC, kWhole, int(kAct)>>(grid, kChainThreads, layout.bytes(), x);
+        launch_waiting<row_chain_ffma_16<kC, kWhole, int(kAct)>>(
+            grid, kChainThreads, layout.bytes(), x);
     };
     const bool few = classes <= 16;
     if (attrs.act == Act::gelu && few && whole)
