@@ -52,7 +52,8 @@ void set_nccl(const Nccl* table);
 // "NCCL 2.28.9"; "" and, in `why`, the reason where there is none.
 std::string nccl_version(std::string* why);
 
-// On the thread's card, all ranks together. Throws not_built, device.
+// On the thread's card, all ranks together. Throws not_built, device. REQUIRES: captured steps that
+// hold its sums go before it does, as NCCL waits for their graphs.
 std::unique_ptr<Communicator> make_nccl_communicator(std::unique_ptr<Communicator> host);
 
 }  // namespace sinter::distributed

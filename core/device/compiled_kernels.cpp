@@ -48,7 +48,8 @@ std::string kernel_key_of_symbol(const std::string& symbol) {
 
 std::string compiled_folder() {
 #if SINTER_HAS_CUDA
-  return SINTER_PTX_FOLDER;
+  const char* const packed = std::getenv("SINTER_PTX");  // of scripts/gpu_report --pack
+  return packed ? packed : SINTER_PTX_FOLDER;
 #else
   return "";
 #endif

@@ -343,7 +343,17 @@ Allocator& allocator(int device) {
 
 bool rehearsing() { return thread_state().mode == Mode::rehearse; }
 
-void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
+// Machine code for the card: of PTX of an earlier one the driver would make kernels that do not
+// wait.
+static bool has_dependent_launch() {
+  static const char* const wanted = std::getenv("SINTER_DEPENDENT_LAUNCH");
+  if (!wanted || *wanted != '1') return false;
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor);
+  return major >= 9 &&
+         str(",", api().architectures).find(str(",", major, "0")) != std::string::npos;
+}
+
+void launch(const void* kernel, const LaunchShape& shape, void** arguments, bool waits) {
   ThreadState& t = thread_state();
   Stream& s = *t.now;
   s.last_launch = shape;
@@ -370,6 +380,13 @@ void launch(const void* kernel, const LaunchShape& shape, void** arguments) {
   config.blockDim = dim3(static_cast<unsigned>(shape.block));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = s.handle;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  if (waits && has_dependent_launch()) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   const HookedCall hooked(Device::Type::cuda, shape, t.mode == Mode::run);
   check(api().cudaLaunchKernelExC(&config, kernel, arguments), "cudaLaunchKernelExC", shape.kernel);
 }

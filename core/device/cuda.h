@@ -49,7 +49,8 @@ void* scratch(size_t bytes, size_t zeros);
 void synchronize();
 
 // Starts a kernel on the thread's stream; `arguments` point to its parameters.
-void launch(const void* kernel, const LaunchShape& shape, void** arguments);
+// waits: it may begin before the one before has ended (launch_waiting).
+void launch(const void* kernel, const LaunchShape& shape, void** arguments, bool waits = false);
 // True while a graph is rehearsed: launches load their kernels, and neither run nor count.
 bool rehearsing();
 // Memory that kernels and the host both reach: the first Fault since the last synchronize().

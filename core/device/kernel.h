@@ -23,10 +23,15 @@
 //   ticket(counter, n, i = 0)
 //       True in all threads of the last of n blocks to arrive at counter[i], which is 0 before and
 //       after. Never waits.
+//   wait_for_upstream() begin_dependents()
+//       In a kernel that launch_waiting starts, which may begin before the one before it has ended:
+//       waits for that one, and for all it wrote. Before, nothing in device memory is read or
+//       written, by whatever thread; the host half says so where it counts. Then: the launch behind
+//       this one may begin. In this order, so that whoever has waited has what all before it wrote.
 //   cp_async16(tile, r, c, in, i, valid) cp_async_commit() cp_async_wait<N>()
 //       16 bytes to shared memory; zeros if not valid.
-//   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes)[, valid])
-//       The 16 bytes from in[i] on, or those `bytes` further.
+//   Cursor<T>(in, i); cp_async16(tile, r, c, cursor.behind(bytes)[, valid]); cursor[j]
+//       The 16 bytes from in[i] on, or those `bytes` further; in[i + j].
 //   keep(i) tile.keep_place(r, c) keep_shared(s); shared_at(s, at)
 //       A number, a place (its r and c may be added to; by all lanes of a warp) and where s is in
 //       shared memory, in a register: the compiler does not see what it is made of, so it is not

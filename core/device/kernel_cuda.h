@@ -185,6 +185,18 @@ template <class T> SINTER_DEVICE_FN T shfl_xor(T v, int mask) {
 SINTER_DEVICE_FN uint32_t ballot(bool yes) { return __ballot_sync(0xffffffffu, yes); }
 SINTER_DEVICE_FN int first_bit(uint32_t bits) { return __ffs(static_cast<int>(bits)) - 1; }
 
+// Elsewhere no launch begins early (cuda::launch).
+SINTER_DEVICE_FN void wait_for_upstream() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+SINTER_DEVICE_FN void begin_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 SINTER_DEVICE_FN bool ticket(InOut<uint32_t> counter, uint32_t n, int64_t i = 0) {
   __syncthreads();  // what the block's other threads wrote, or still had to read, precedes its
                     // arrival; one thread's fence is enough for all, and far cheaper
@@ -222,6 +234,9 @@ template <class T> class Cursor {
     Cursor c;
     c.at_ = at_ + bytes;
     return c;
+  }
+  SINTER_DEVICE_FN T operator[](int i) const {
+    return *detail::global(reinterpret_cast<const T*>(at_) + i);
   }
   SINTER_DEVICE_FN const char* data() const { return at_; }
 

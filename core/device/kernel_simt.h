@@ -299,6 +299,11 @@ SINTER_DEVICE_FN uint32_t ballot(bool yes, const Where& where = Where::current()
 }
 SINTER_DEVICE_FN int first_bit(uint32_t bits) { return __builtin_ctz(bits); }
 
+SINTER_DEVICE_FN void wait_for_upstream() { simt::current->waited = true; }
+SINTER_DEVICE_FN void begin_dependents() {
+  if (!simt::current->waited) simt::fail("begin_dependents() before wait_for_upstream()");
+}
+
 SINTER_DEVICE_FN bool ticket(
     InOut<uint32_t> counter, uint32_t n, int64_t i = 0, const Where& where = Where::current()) {
   if (!counter) simt::fail("ticket without a counter");
@@ -320,6 +325,14 @@ template <class T> class Cursor {
   SINTER_DEVICE_FN Cursor(const In<T>& in, int64_t i) : in_(in), i_(i) {}
   SINTER_DEVICE_FN Cursor behind(uint64_t bytes) const {
     return {in_, i_ + static_cast<int64_t>(bytes / sizeof(T))};
+  }
+  SINTER_DEVICE_FN T operator[](At i) const {
+#if defined(SINTER_COUNT_ACCESSES)
+    i.i += i_;
+#else
+    i += i_;
+#endif
+    return in_[i];
   }
   SINTER_DEVICE_FN const In<T>& in() const { return in_; }
   SINTER_DEVICE_FN int64_t i() const { return i_; }

@@ -26,7 +26,8 @@ inline constexpr std::array<size_t, sizeof...(P)> kParameterBytes{sizeof(P)...};
 // Arguments are converted to the kernel's parameters. REQUIRES: at least one block; block <= 1024
 // (checked).
 template <auto kernel, class... P, class... A>
-void launch_as(void (*)(P...), const Grid& grid, int block, size_t shared_bytes, A&&... args) {
+void launch_as(
+    void (*)(P...), bool waits, const Grid& grid, int block, size_t shared_bytes, A&&... args) {
   const LaunchShape shape{
       kernel_name<kernel>(kernel), grid, block, shared_bytes, kParameterBytes<P...>};
 #if defined(__CUDACC__)
@@ -39,17 +40,24 @@ void launch_as(void (*)(P...), const Grid& grid, int block, size_t shared_bytes,
   std::apply(
       [&](P&... p) {
         void* pointers[] = {static_cast<void*>(&p)..., nullptr};
-        cuda::launch(reinterpret_cast<const void*>(kernel), shape, pointers);
+        cuda::launch(reinterpret_cast<const void*>(kernel), shape, pointers, waits);
       },
       values);
 #else
   simt::enqueue(
-      shape, [values = std::tuple<P...>(static_cast<P>(args)...)] { std::apply(kernel, values); });
+      shape, [values = std::tuple<P...>(static_cast<P>(args)...)] { std::apply(kernel, values); },
+      waits);
 #endif
 }
 template <auto kernel, class... A>
 void launch(const Grid& grid, int block, size_t shared_bytes, A&&... args) {
-  launch_as<kernel>(kernel, grid, block, shared_bytes, std::forward<A>(args)...);
+  launch_as<kernel>(kernel, false, grid, block, shared_bytes, std::forward<A>(args)...);
+}
+// Of a kernel whose first words are wait_for_upstream() and begin_dependents(): where the process
+// has SINTER_DEPENDENT_LAUNCH=1 in its environment, it may begin while the one before still runs.
+template <auto kernel, class... A>
+void launch_waiting(const Grid& grid, int block, size_t shared_bytes, A&&... args) {
+  launch_as<kernel>(kernel, true, grid, block, shared_bytes, std::forward<A>(args)...);
 }
 
 #if defined(__CUDACC__)

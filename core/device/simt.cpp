@@ -258,9 +258,9 @@ void SimtAllocator::release(void* block, size_t bytes) noexcept {
 
 }  // namespace
 
-void enqueue(const LaunchShape& shape, std::function<void()> thread) {
+void enqueue(const LaunchShape& shape, std::function<void()> thread, bool waits) {
   const HookedCall hooked(Device::Type::simt, shape);
-  if (!count_only) queue().push({shape, std::move(thread)});
+  if (!count_only) queue().push({shape, std::move(thread), waits});
 }
 CountOnly::CountOnly() {
   synchronize();

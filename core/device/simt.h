@@ -35,7 +35,8 @@ int multiprocessors();
 
 // Puts a kernel in the queue; `thread` is the body of one CUDA thread. Runs it, and all before it,
 // when the queue is long.
-void enqueue(const LaunchShape& shape, std::function<void()> thread);
+// waits: its kernel calls wait_for_upstream().
+void enqueue(const LaunchShape& shape, std::function<void()> thread, bool waits = false);
 // Runs what is queued, whoever launched it. Throws what the first block that failed of the calling
 // thread's launches threw, with the kernel, block and thread; what the thread launched behind it is
 // dropped, and the emulator is as before. Failures of other threads are theirs to hear of.
@@ -97,6 +98,7 @@ struct Thread {
   int64_t block[3] = {}, grid[3] = {};
   std::byte* shared = nullptr;
   size_t shared_bytes = 0;
+  bool waited = true;  // for the kernel before
 };
 inline constinit thread_local Thread* current = nullptr;
 // Does a CountSectors live?

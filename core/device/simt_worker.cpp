@@ -123,6 +123,7 @@ void Worker::prepare(const int64_t (&block)[3]) {
     view.grid[2] = grid.z;
     view.shared = shared_;
     view.shared_bytes = shared_bytes;
+    view.waited = !launch_->waits;
     all.push_back(&thread);
   }
   make_ready(all);
@@ -337,6 +338,9 @@ std::span<const AsyncCopy> cp_async_landing(int groups_left) {
 
 void count_device(Access access, const void* address, size_t bytes, const Where& where) {
   FiberThread& me = running();
+  if (!me.view.waited)
+    fail(str(
+        access == Access::write ? "writes" : "reads", " device memory before wait_for_upstream()"));
   me.worker->counts.access(access == Access::write ? Space::device_write : Space::device_read,
       me.view, address, bytes, where);
 }

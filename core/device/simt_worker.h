@@ -113,6 +113,7 @@ void finish_kernel_counts();
 struct Launch {
   LaunchShape shape;
   std::function<void()> thread;
+  bool waits = false;
 };
 
 struct FiberThread;

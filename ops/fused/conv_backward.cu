@@ -15,16 +15,34 @@ template <class T> struct PixelsOfDz {
   In<uint8_t> index;
   int height, width;
 
-  SINTER_DEVICE_FN T at(int64_t plane, int u, int v, int, int) const {
-    const int row = index ? u / 2 : u, column = index ? v / 2 : v;
-    if (row >= height || column >= width) return T(0.0f);
-    const int64_t at = (plane * height + row) * width + column;
-    // Both are read whatever they are: loads that wait for each other take longer.
-    const compute_t<T> of_dy = dy[at];
-    if (y) return T(pointwise::Relu().grad(of_dy, compute_t<T>(y[at])));
-    if (!index) return T(of_dy);
-    const int place = index[at];
-    return place == u % 2 * 2 + v % 2 ? T(of_dy) : T(0.0f);
+  // What a pixel is made of: all of it is loaded before any is looked at.
+  struct Read {
+    T dy{}, y{};
+    int index = 0, place = 0;
+  };
+  struct Row {
+    Cursor<T> of_dy, of_y;
+    Cursor<uint8_t> of_index;
+    int columns = 0, u = 0;
+  };
+  SINTER_DEVICE_FN Row row(int64_t plane, int u, int, int columns) const {
+    const int row = index ? u / 2 : u, here = index ? 2 * width : width;
+    if (row >= height) return {};
+    const int64_t at = plane * static_cast<uint32_t>(height * width) + row * width;
+    return {Cursor<T>(dy, at), Cursor<T>(y, at), Cursor<uint8_t>(index, at),
+        columns < here ? columns : here, u};
+  }
+  SINTER_DEVICE_FN void load(const Row& row, int v, Read& read) const {
+    const int column = index ? v / 2 : v;
+    read.dy = row.of_dy[column];
+    if (y) read.y = row.of_y[column];
+    if (!index) return;
+    read.index = row.of_index[column];
+    read.place = row.u % 2 * 2 + v % 2;
+  }
+  SINTER_DEVICE_FN T value(const Read& read) const {
+    if (y) return T(pointwise::Relu().grad(compute_t<T>(read.dy), compute_t<T>(read.y)));
+    return read.index == read.place ? read.dy : T(0.0f);
   }
 };
 
@@ -77,7 +95,7 @@ conv_act_backward_ffma_16x64(OfWeight weight, OfImage image) {
   });
 }
 template <class T, class OfWeight, class OfImage>
-SINTER_KERNEL_BOUNDS(kMmaThreads)
+SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 conv_act_backward_mma_64x64(OfWeight weight, OfImage image) {
   with_tile_of_launch(weight, image, [](const auto& of, const TileAt& tile) {
     mma_product<kOfSide, kOfSide>(of.product, of.epilogue, of.split, tile);

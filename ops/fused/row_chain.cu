@@ -32,12 +32,15 @@ template <class T> class InTiles {
  public:
   SINTER_DEVICE_FN InTiles(ChainTile<T>& tiles, int begin, int columns)
       : tiles_(tiles),
-        begin_(keep_shared(tiles) + begin * kBytes),
-        across_((columns + kChainDepth<T> - 1) / kChainDepth<T>) {}
+        begin_(keep(keep_shared(tiles) + begin * kBytes)),
+        across_(keep((columns + kChainDepth<T> - 1) / kChainDepth<T>)) {}
   SINTER_DEVICE_FN int across() const { return across_; }
   // The one with element (r, c), which is its (r % kChainRows, c % kChainDepth).
   SINTER_DEVICE_FN ChainTile<T>& with(int r, int c) const {
-    return shared_at(tiles_, begin_ + (r / kChainRows * across_ + c / kChainDepth<T>)*kBytes);
+    return number(r / kChainRows * across_ + c / kChainDepth<T>);
+  }
+  SINTER_DEVICE_FN ChainTile<T>& number(int t) const {
+    return shared_at(tiles_, begin_ + t * kBytes);
   }
 
  private:
@@ -134,17 +137,24 @@ SINTER_DEVICE_FN void bring(
     const ProductSide<T>& side, int64_t first, int rows, const InTiles<T>& to) {
   constexpr int kOfRow = kChainDepth<T> / kVec<T>, kOfTile = kChainRows * kOfRow,
                 kAtOnce = kChainThreads / kOfTile;
-  const int tiles = (rows + kChainRows - 1) / kChainRows * to.across(),
+  const int across = to.across(), mine = thread_x() / kOfTile * kChainRows,
             r = thread_x() % kOfTile / kOfRow, c = thread_x() % kOfRow * kVec<T>;
+  const int there = static_cast<int>(side.outer - first < rows ? side.outer - first : rows);
   SINTER_NO_UNROLL
-  for (int t = thread_x() / kOfTile; t < tiles; t += kAtOnce) {
-    const int row = t / to.across() * kChainRows, column = t % to.across() * kChainDepth<T>;
-    const auto chunk = side.chunk(true, first + row + r, column + c);
-    auto& tile = to.with(row, column);
-    if constexpr (kWhole) {
-      cp_async16(tile, r, c, side.data, chunk.at, chunk.left > 0);
-    } else {
-      copy_chunk<T>(side, chunk, tile, r, c);
+  for (int row = mine; row < rows; row += kAtOnce * kChainRows) {
+    // Along a row of tiles all that changes is the tile, and its place in the row.
+    const Cursor<T> from(side.data, (first + row + r) * side.outer_stride + c);
+    const int end = row + r < there ? static_cast<int>(side.k) - c : 0;
+    int t = row / kChainRows * across;
+    SINTER_NO_UNROLL
+    for (int column = 0; column < across * kChainDepth<T>; column += kChainDepth<T>) {
+      auto& tile = to.number(t++);
+      if constexpr (kWhole) {
+        cp_async16(
+            tile, r, c, from.behind(sizeof(T) * static_cast<unsigned>(column)), column < end);
+      } else {
+        copy_chunk<T>(side, side.chunk(true, first + row + r, column + c), tile, r, c);
+      }
     }
   }
 }
@@ -205,29 +215,58 @@ SINTER_DEVICE_FN void mma_twice(
 // Walks along the terms of the sums of a product of 16 rows, kStep at a time, tile by tile: f(tile
 // of a, the column there, tile of b, the column or row there). Terms are the columns of a and of
 // b's rows n.. (kForward, a W^T), or the columns of a and b's rows, of which the columns n.. are
-// meant (a W). They come in sixteens, filled up with zeros.
-template <bool kForward, int kStep, class T, class F>
+// meant (a W). They come in sixteens, filled up with zeros. Turns, of kTurn or 16 terms, have no
+// branch inside, so that the operands of a step are loaded during the products of the one before.
+template <bool kForward, int kStep, int kTurn, class T, class F>
 SINTER_DEVICE_FN void for_terms(
     const InTiles<T>& a, const InTiles<T>& b, int n, int terms, const F& f) {
   constexpr int kOfTile = kForward ? kChainDepth<T> : kChainRows;
-  SINTER_NO_UNROLL
-  for (int t = 0; t < terms; t += kOfTile) {
+  static_assert(!kForward || kTurn == 16 || kTurn == kOfTile);
+  // Sixteen from those places on of the tiles that term t is in.
+  const auto sixteen = [&](int t, int column, int k) {
     const auto& rows = a.with(0, t);
     const auto& tile = kForward ? b.with(n, t) : b.with(t, n);
-    const int column = kForward ? 0 : t % kChainDepth<T>;
     SINTER_UNROLL
-    for (int k = 0; k < kOfTile; k += kStep) {
-      if (t + k >= terms) break;
-      f(rows, column + k, tile, k);
+    for (int q = 0; q < 16; q += kStep) f(rows, column + q, tile, k + q);
+  };
+  int t = 0;
+  if constexpr (kTurn > 16) {
+    SINTER_NO_UNROLL
+    for (; t + kTurn <= terms; t += kTurn) {
+      SINTER_UNROLL
+      for (int k = 0; k < kTurn; k += 16) {
+        if constexpr (kForward) {
+          sixteen(t, k, k);
+        } else {
+          sixteen(t + k, (t + k) % kChainDepth<T>, 0);
+        }
+      }
     }
   }
+  SINTER_NO_UNROLL
+  for (; t < terms; t += 16) sixteen(t, t % kChainDepth<T>, t % kOfTile);
 }
 
 // A core makes such a product for `columns` columns, in sixteens, a warp sixteen at a time: use(r,
 // c, sums of columns c.. of row r, what load(c) gave for these columns before). kRowsOf: how many
-// rows a thread of FfmaChain has, few where there are few columns.
+// rows a thread of FfmaChain has, few where there are few columns. kOnce: use is long, and stands
+// there once, for the first of what then moves up.
+template <bool kOnce, class V, int N, class F>
+SINTER_DEVICE_FN void each_of(V (&v)[N], const F& f) {
+  if constexpr (kOnce) {
+    SINTER_NO_UNROLL
+    for (int i = 0; i < N; ++i) {
+      f(i, v[0]);
+      SINTER_UNROLL
+      for (int q = 1; q < N; ++q) v[q - 1] = v[q];
+    }
+  } else {
+    SINTER_UNROLL
+    for (int i = 0; i < N; ++i) f(i, v[i]);
+  }
+}
 struct FfmaChain {
-  template <int kRowsOf, bool kForward, class Load, class Use>
+  template <int kRowsOf, bool kForward, bool kOnce, class Load, class Use>
   static SINTER_DEVICE_FN void product(const InTiles<float>& a, const InTiles<float>& b,
       int columns, int terms, const Load& load, const Use& use) {
     constexpr int kOfWarp = 2 * kRowsOf, kShares = kChainRows / kOfWarp, kAtOnce = kVec<float>;
@@ -237,7 +276,7 @@ struct FfmaChain {
                 first = t % kShares * kOfWarp + lane() / 16 * kRowsOf;
       const Vec<float, 1> loaded{{load(c)}};
       float sums[kRowsOf] = {};
-      for_terms<kForward, kAtOnce>(
+      for_terms<kForward, kAtOnce, 16>(
           a, b, n, terms, [&](const auto& rows, int column, const auto& tile, int k) {
             Vec<float, kAtOnce> y;
             if constexpr (kForward) {
@@ -253,13 +292,13 @@ struct FfmaChain {
               for (int e = 0; e < kAtOnce; ++e) sums[i] = math::mul_add(x[e], y[e], sums[i]);
             }
           });
-      SINTER_UNROLL
-      for (int i = 0; i < kRowsOf; ++i) use(first + i, c, Vec<float, 1>{{sums[i]}}, loaded);
+      each_of<kOnce>(
+          sums, [&](int i, float sum) { use(first + i, c, Vec<float, 1>{{sum}}, loaded); });
     }
   }
 };
 template <class T> struct MmaChain {
-  template <int kRowsOf, bool kForward, class Load, class Use>
+  template <int kRowsOf, bool kForward, bool kOnce, class Load, class Use>
   static SINTER_DEVICE_FN void product(const InTiles<T>& a, const InTiles<T>& b, int columns,
       int terms, const Load& load, const Use& use) {
     SINTER_NO_UNROLL
@@ -267,9 +306,9 @@ template <class T> struct MmaChain {
       // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane
       // % 4.
       const int r = lane() / 4, c = n + lane() % 4 * 2;
-      const Vec<float, 2> loaded[2] = {{{load(c), load(c + 1)}}, {{load(c + 8), load(c + 9)}}};
+      const float loaded[] = {load(c), load(c + 1), load(c + 8), load(c + 9)};
       Vec<float, 4> sums[2] = {};
-      for_terms<kForward, 32 / int(sizeof(T))>(
+      for_terms<kForward, 32 / int(sizeof(T)), kForward ? kChainDepth<T> : 32>(
           a, b, n, terms, [&](const auto& rows, int column, const auto& tile, int k) {
             const auto x = fragments_of_rows<true, T>(rows, 0, column);
             if constexpr (kForward) {
@@ -278,11 +317,16 @@ template <class T> struct MmaChain {
               mma_twice<T>(sums, x, fragments_of_columns<T>(tile, k, n % kChainDepth<T>));
             }
           });
+      Vec<float, 4> pairs[4];  // and what was loaded for them
       SINTER_UNROLL
-      for (int f = 0; f < 2; ++f) {
-        use(r, c + 8 * f, Vec<float, 2>{{sums[f].v[0], sums[f].v[1]}}, loaded[f]);
-        use(r + 8, c + 8 * f, Vec<float, 2>{{sums[f].v[2], sums[f].v[3]}}, loaded[f]);
+      for (int p = 0; p < 4; ++p) {
+        const int f = p / 2, e = p % 2 * 2;
+        pairs[p] = {{sums[f].v[e], sums[f].v[e + 1], loaded[2 * f], loaded[2 * f + 1]}};
       }
+      each_of<kOnce>(pairs, [&](int p, const Vec<float, 4>& v) {
+        use(r + p % 2 * 8, c + p / 2 * 8, Vec<float, 2>{{v.v[0], v.v[1]}},
+            Vec<float, 2>{{v.v[2], v.v[3]}});
+      });
     }
   }
 };
@@ -303,7 +347,7 @@ template <class T> struct MmaChain {
 //
 // The weights behind the first are on their way during forward(0). saved l is what the activation
 // that gave rows l reads backward: those rows themselves, or a place of its own.
-template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBlock {
+template <class Core, int kC, bool kWhole, Act kAct, class T> class RowsInBlock {
   static constexpr int kDepth = kChainDepth<T>;
   using Loss = LossOfRows<T, kC>;
 
@@ -316,12 +360,12 @@ template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBl
   }
   SINTER_DEVICE_FN void bring_rows(int64_t first) const {
     bring<kWhole>(x_.x, first, kChainRows, rows_of(0));
-    if (!kIsRelu && x_.saved.data) bring<kWhole>(x_.saved, first, kChainRows, saved_of(0));
+    if (kAct != Act::relu && x_.saved.data) bring<kWhole>(x_.saved, first, kChainRows, saved_of(0));
   }
   SINTER_DEVICE_FN void forward(int l, int64_t first) const {
     const InTiles<T> y = rows_of(l + 1), saved = saved_of(l + 1);
     const int width = outs(l);
-    Core::template product<8, true>(
+    Core::template product<8, true, kAct == Act::none>(
         rows_of(l), weight(l), width, ins(l),
         [&](int c) { return c < width ? x_.layer[l].bias.at(c) : 0.0f; },
         [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>& bias) {
@@ -333,7 +377,7 @@ template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBl
               z[q] = T(sums[q] + bias[q]);
             }
           });
-          if (!kIsRelu) saved.with(0, c).store_vec(r, c % kDepth, z);
+          if (kAct != Act::relu) saved.with(0, c).store_vec(r, c % kDepth, z);
           y.with(0, c).store_vec(r, c % kDepth, v);
         });
     cp_async_wait<0>();
@@ -342,7 +386,7 @@ template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBl
   }
   SINTER_DEVICE_FN void loss(Loss& loss) const {
     const int last = x_.layers - 1, classes = x_.loss.classes;
-    Core::template product<1, true>(
+    Core::template product<1, true, false>(
         rows_of(last), weight(last), classes, ins(last), [](int) { return 0.0f; },
         [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
           s_.z.store_vec(r, c, sums);
@@ -363,7 +407,7 @@ template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBl
     const InTiles<T> y = rows_of(l), saved = saved_of(l);
     const int width = ins(l);
     const bool has_act = l > 0 || x_.of_act;
-    Core::template product<8, false>(
+    Core::template product<8, false, kAct == Act::none>(
         l == x_.layers - 1 ? dz_ : rows_of(l + 1), weight(l), width, outs(l),
         [](int) { return 0.0f; },
         [&]<int N>(int r, int c, const Vec<float, N>& sums, const Vec<float, N>&) {
@@ -372,7 +416,7 @@ template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBl
             SINTER_UNROLL
             for (int q = 0; q < N; ++q) {
               const float dy = has_act ? op.grad(sums[q], float(v[q])) : sums[q];
-              v[q] = kIsRelu || c + q < width ? T(dy) : T(0.0f);
+              v[q] = kAct == Act::relu || c + q < width ? T(dy) : T(0.0f);
             }
           });
           y.with(0, c).store_vec(r, c % kDepth, v);
@@ -392,19 +436,21 @@ template <class Core, int kC, bool kWhole, bool kIsRelu, class T> class RowsInBl
   }
   // The same where it is ReLU.
   SINTER_DEVICE_FN InTiles<T> saved_of(int l) const {
-    return {s_.first, kIsRelu ? x_.layer[l].rows_at : x_.layer[l].saved_at, ins(l)};
+    return {s_.first, kAct == Act::relu ? x_.layer[l].rows_at : x_.layer[l].saved_at, ins(l)};
   }
-  // ReLU is compiled, others are looked up.
-  SINTER_DEVICE_FN Act act() const { return kIsRelu ? Act::relu : x_.act; }
+  // Compiled; kAct none: looked up.
+  SINTER_DEVICE_FN Act act() const { return kAct == Act::none ? x_.act : kAct; }
 
   const RowChain<T>& x_;
   ChainShared<T>& s_;
   InTiles<T> dz_;
 };
 
-template <class Core, int kC, bool kWhole, bool kIsRelu, class T>
+template <class Core, int kC, bool kWhole, Act kAct, class T>
 SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
-  const RowsInBlock<Core, kC, kWhole, kIsRelu, T> block(x);
+  wait_for_upstream();
+  begin_dependents();
+  const RowsInBlock<Core, kC, kWhole, kAct, T> block(x);
   const int last = x.layers - 1;
   const int64_t rows = x.x.outer, of_block = block_x() * kChainRows;
   block.bring_weight(0);
@@ -429,15 +475,16 @@ SINTER_DEVICE_FN void rows_through_chain(const RowChain<T>& x) {
   }
 }
 
-template <int kC, bool kWhole, bool kIsRelu>
+// kAct: its number, as kernels are told apart by their names.
+template <int kC, bool kWhole, int kAct>
 SINTER_KERNEL_BOUNDS(kChainThreads, 2)
 row_chain_ffma_16(RowChain<float> x) {
-  rows_through_chain<FfmaChain, kC, kWhole, kIsRelu>(x);
+  rows_through_chain<FfmaChain, kC, kWhole, Act(kAct)>(x);
 }
-template <class T, int kC, bool kWhole, bool kIsRelu>
+template <class T, int kC, bool kWhole, int kAct>
 SINTER_KERNEL_BOUNDS(kChainThreads, 2)
 row_chain_mma_16(RowChain<T> x) {
-  rows_through_chain<MmaChain<T>, kC, kWhole, kIsRelu>(x);
+  rows_through_chain<MmaChain<T>, kC, kWhole, Act(kAct)>(x);
 }
 
 void row_chain(const Call& call) {
@@ -473,21 +520,24 @@ void row_chain(const Call& call) {
       whole = whole && lies<Layout::along_k>(layer.weight) && (l == 0 || layer.rows.vec) &&
               (!layer.grad || layer.grad.vec);
     }
-    const auto launch_for = [&]<int kC, bool kWhole, bool kIsRelu> {
+    const auto launch_for = [&]<int kC, bool kWhole, Act kAct> {
       const int64_t at_once = shared_memory_limit(kDevice) / layout.bytes() > 1 ? 2 : 1;
       const Grid grid{std::min(blocks_for(x.x.outer, kChainRows), at_once * multiprocessors())};
       if (on_tensor_cores<T>())
-        return launch<row_chain_mma_16<T, kC, kWhole, kIsRelu>>(
+        return launch_waiting<row_chain_mma_16<T, kC, kWhole, int(kAct)>>(
             grid, kChainThreads, layout.bytes(), x);
       if constexpr (kHasFfma<T>)
-        launch<row_chain_ffma_16<kC, kWhole, kIsRelu>>(grid, kChainThreads, layout.bytes(), x);
+        launch_waiting<row_chain_ffma_16<kC, kWhole, int(kAct)>>(
+            grid, kChainThreads, layout.bytes(), x);
     };
-    if (attrs.act != Act::relu) return launch_for.template operator()<64, false, false>();
     const bool few = classes <= 16;
-    if (few && whole) return launch_for.template operator()<16, true, true>();
-    if (few) return launch_for.template operator()<16, false, true>();
-    if (whole) return launch_for.template operator()<64, true, true>();
-    launch_for.template operator()<64, false, true>();
+    if (attrs.act == Act::gelu && few && whole)
+      return launch_for.template operator()<16, true, Act::gelu>();
+    if (attrs.act != Act::relu) return launch_for.template operator()<64, false, Act::none>();
+    if (few && whole) return launch_for.template operator()<16, true, Act::relu>();
+    if (few) return launch_for.template operator()<16, false, Act::relu>();
+    if (whole) return launch_for.template operator()<64, true, Act::relu>();
+    launch_for.template operator()<64, false, Act::relu>();
   };
   if (call.in[0].dtype() == DType::bf16) return run(bf16{});
   run(float{});

@@ -155,6 +155,8 @@ template <class V, class O, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, is_whole(kX) ? 2 : 1)
 weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
   using Step = typename O::template Step<V>;
+  wait_for_upstream();
+  begin_dependents();
   if (!makes_next_state(attrs))
     with_tile_of_list<V, FfmaShared<V>>(
         layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
@@ -169,6 +171,8 @@ SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
   using V = float;
   using Step = typename O::template Step<V>;
+  wait_for_upstream();
+  begin_dependents();
   if (!makes_next_state(attrs))
     with_tile_of_list<T, MmaTiles<T>>(
         layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
@@ -221,9 +225,9 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
       constexpr size_t kBytes = sizeof(LayerShared<T, MmaTiles<T>>);
       const Grid grid = list_blocks<kTile>(layers, attrs.tail, kBytes);
       if (usual)
-        return launch<weight_grad_update_mma_64x64<T, O, kRagged, kOuter>>(
+        return launch_waiting<weight_grad_update_mma_64x64<T, O, kRagged, kOuter>>(
             grid, kMmaThreads, kBytes, layers, step, attrs);
-      return launch<weight_grad_update_mma_64x64<T, O, kEither, kEither>>(
+      return launch_waiting<weight_grad_update_mma_64x64<T, O, kEither, kEither>>(
           grid, kMmaThreads, kBytes, layers, step, attrs);
     }
   }
@@ -231,9 +235,10 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
     constexpr size_t kBytes = sizeof(LayerShared<T, FfmaShared<T>>);
     const Grid grid = list_blocks<kFfmaRows>(layers, attrs.tail);
     if (usual)
-      return launch<weight_grad_update_ffma_16x64<T, O, kKnown<T, kRagged>, kKnown<T, kOuter>>>(
+      return launch_waiting<
+          weight_grad_update_ffma_16x64<T, O, kKnown<T, kRagged>, kKnown<T, kOuter>>>(
           grid, kFfmaThreads<T>, kBytes, layers, step, attrs);
-    launch<weight_grad_update_ffma_16x64<T, O, kEither, kEither>>(
+    launch_waiting<weight_grad_update_ffma_16x64<T, O, kEither, kEither>>(
         grid, kFfmaThreads<T>, kBytes, layers, step, attrs);
   }
 }

@@ -44,12 +44,8 @@ void conv2d_weight_grad(const Call& call) {
   const Conv2dSizes z = conv2d_weight_grad_sizes(call);
   by_cudnn_or(call, z, [&]<class T>(T) {
     using V = compute_t<T>;
-    const RunSide<T> rows{.data = in<T>(dy),
-        .outer = z.o,
-        .k = z.n * z.p * z.q,
-        .outer_stride = z.p * z.q,
-        .run_stride = z.o * z.p * z.q,
-        .run = static_cast<int>(z.p * z.q)};
+    const int64_t plane = z.p * z.q;
+    const RunSide<T> rows(dy, z.o, plane, z.n, plane, z.o * plane);
     launch_conv2d(rows, window_side<T, GradientWindows>(Pixels<T>{in<T>(x)}, z),
         StoreSums<T, V>{Bias<T>(Tensor()), columns_of<V>(dweight, out<V>(dweight), z.taps())});
   });

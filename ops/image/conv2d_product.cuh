@@ -11,65 +11,120 @@
 // is a position, an index into the window, (C, R, S) or (O, R, S), a tap.
 #pragma once
 
+#include <bit>
+
 #include "ops/image/conv2d.h"
 #include "ops/product/gemm_launch.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
+// Divides what is below 2^31 by a number that is known at run time only: a multiplication, where a
+// division takes 30 instructions.
+class Divisor {
+ public:
+  Divisor() = default;
+  explicit Divisor(int64_t by) {
+    const int64_t d = std::max<int64_t>(by, 1);
+    shift_ = std::bit_width(static_cast<uint64_t>(d - 1));
+    factor_ = static_cast<uint32_t>(blocks_for(int64_t{1} << (31 + shift_), d));
+  }
+  SINTER_DEVICE_FN int of(int n) const {
+    return static_cast<int>((uint64_t{2 * static_cast<uint32_t>(n)} * factor_ >> 32) >> shift_);
+  }
+
+ private:
+  int shift_ = 0;
+  uint32_t factor_ = 0;
+};
+
 // A matrix [outer, k] whose k come in runs that lie apart: weights as [C, (O, R, S)], dy as
 // [O, (N, P, Q)].
 template <class T> struct RunSide {
   static constexpr bool kGathered = true, along_k = true;
+  using Read = Vec<T, kVec<T>>;
   In<T> data;
   int64_t outer = 0, k = 0, outer_stride = 0, run_stride = 0;
   int run = 1;
+  Divisor by_run;
+  bool vec = false;  // a chunk is of one run, and one aligned access
 
-  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(int64_t i, int64_t p) const {
-    const int number = static_cast<int>(p) / run, left = i < outer ? static_cast<int>(k - p) : 0;
+  RunSide() = default;
+  RunSide(const Tensor& t, int64_t outer, int64_t outer_stride, int64_t runs, int64_t run,
+      int64_t run_stride)
+      : data(in<T>(t)),
+        outer(outer),
+        k(runs * run),
+        outer_stride(outer_stride),
+        run_stride(run_stride),
+        run(static_cast<int>(run)),
+        by_run(run),
+        vec(is_aligned(t) && (run | outer_stride | run_stride) % kVec<T> == 0) {}
+  SINTER_DEVICE_FN Read load(int i, int p) const {
+    const int number = by_run.of(p), left = i < outer ? static_cast<int>(k) - p : 0;
     int64_t begin = i * outer_stride + number * run_stride;
-    int place = static_cast<int>(p) - number * run;
-    Vec<T, kVec<T>> v;
+    int place = p - number * run;
+    Read v{};
+    if (left <= 0) return v;
+    if (vec) return data.template load_vec<kVec<T>>(begin + place);
+    Cursor<T> from(data, begin);
+    if (left >= kVec<T> && run - place >= kVec<T>) {
+      from = Cursor<T>(data, begin + place);
+      SINTER_UNROLL
+      for (int q = 0; q < kVec<T>; ++q) v[q] = from[q];
+      return v;
+    }
     SINTER_UNROLL
     for (int q = 0; q < kVec<T>; ++q) {
-      v[q] = q < left ? data[begin + place] : T(0.0f);
-      if (++place == run) {
+      if (q < left) v[q] = from[place];
+      if (q + 1 < kVec<T> && ++place == run) {
         place = 0;
-        begin += run_stride;
+        from = Cursor<T>(data, begin += run_stride);
       }
     }
     return v;
   }
+  SINTER_DEVICE_FN Vec<T, kVec<T>> values(const Read& read) const { return read; }
 };
 // The weight as [O, (C, R, S)], and as [C, (O, R, S)].
 template <class T> RunSide<T> weight_side(const Tensor& weight, const Conv2dSizes& z) {
-  return {in<T>(weight), z.o, z.taps(), z.taps(), 0, static_cast<int>(z.taps())};
+  return {weight, z.o, z.taps(), 1, z.taps(), 0};
 }
 template <class T> RunSide<T> turned_weight_side(const Tensor& weight, const Conv2dSizes& z) {
-  const int64_t window = z.r * z.s;
-  return {in<T>(weight), z.c, z.o * window, window, z.taps(), static_cast<int>(window)};
+  return {weight, z.c, z.r * z.s, z.o, z.r * z.s, z.taps()};
 }
 
 // One direction of the windows.
 struct WindowAxis {
-  int places, kernel, size, stride, pad;  // positions, taps, pixels
-  // The pixel where a position and a tap meet, or one that is not there. Backward, a position is
-  // one of x, and only those taps that a stride leads to have a pixel of dy.
-  template <bool kBackward> SINTER_DEVICE_FN int pixel(int position, int tap) const {
-    if constexpr (kBackward) {
-      const int at = position + pad - tap;
-      return at >= 0 && at % stride == 0 ? at / stride : -1;
-    } else {
-      return position * stride - pad + tap;
-    }
+  int places = 0, kernel = 0, size = 0, stride = 0, pad = 0;  // positions, taps, pixels
+  Divisor by_places, by_kernel, by_stride;                    // places: or those of squares
+
+  // Where a position and a tap meet. Backward, a position is one of x, and only those taps that a
+  // stride leads to have a pixel of dy.
+  template <bool kBackward> SINTER_DEVICE_FN int meet(int position, int tap) const {
+    return kBackward ? position + pad - tap : position * stride - pad + tap;
+  }
+  // The pixel there, or one that is not there: below 0. kStrided: the stride is not 1.
+  template <bool kStrided> SINTER_DEVICE_FN int pixel(int at) const {
+    if (!kStrided || at < 0) return at;
+    const int pixel = by_stride.of(at);
+    return pixel * stride == at ? pixel : -1;
   }
 };
 
-// Pixel (u, v) of a plane of an image that is in memory. Another image may stand for it.
+// The pixels of an image that is in memory. Another image may stand for it.
 template <class T> struct Pixels {
+  using Read = T;
   In<T> data;
-  SINTER_DEVICE_FN T at(int64_t plane, int u, int v, int rows, int columns) const {
-    return data[(plane * rows + u) * columns + v];
+  struct Row {
+    Cursor<T> from;
+    int columns = 0;  // pixels that are there
+  };
+  // Row u of a plane; of rows x columns there are fewer than 2^31.
+  SINTER_DEVICE_FN Row row(int64_t plane, int u, int rows, int columns) const {
+    return {Cursor<T>(data, plane * static_cast<uint32_t>(rows * columns) + u * columns), columns};
   }
+  SINTER_DEVICE_FN void load(const Row& row, int v, Read& read) const { read = row.from[v]; }
+  SINTER_DEVICE_FN T value(const Read& read) const { return read; }
 };
 
 // What its windows are: those of x forward or of dy backward; whether the positions are k, as for
@@ -91,67 +146,73 @@ template <class T, class Kind, class Image> struct WindowSide {
   static constexpr bool kGathered = true, along_k = Kind::kPositionsAreK;
   Image image;
   int64_t outer = 0, k = 0;
-  int channels = 0;
+  int images = 0, channels = 0;
   WindowAxis rows, columns;
 
-  SINTER_DEVICE_FN Vec<T, kVec<T>> gather(int64_t i, int64_t p) const {
-    Chunk c = chunk(i, p);
+  struct Read {
+    typename Image::Read of[kVec<T>];
+  };
+  SINTER_DEVICE_FN Read load(int i, int p) const {
+    if (Kind::kBackward && (rows.stride != 1 || columns.stride != 1))
+      return load_part<Kind::kBackward>(i, p);
+    return load_part<false>(i, p);
+  }
+  SINTER_DEVICE_FN Vec<T, kVec<T>> values(const Read& read) const {
     Vec<T, kVec<T>> v;
     SINTER_UNROLL
-    for (int q = 0; q < kVec<T>; ++q) {
-      v[q] = q < c.left ? value(c) : T(0.0f);
-      if constexpr (Kind::kSquares) {
-        c.column ^= 1;
-        if (c.column % 2 == 0) c.row ^= 1;
-        if (c.column % 2 == 0 && c.row % 2 == 0) c.column += 2;
-      } else if (++c.column == columns.places) {
-        c.column = 0;
-        if (++c.row == rows.places) {
-          c.row = 0;
-          ++c.image;
-        }
-      }
-    }
+    for (int q = 0; q < kVec<T>; ++q) v[q] = image.value(read.of[q]);
     return v;
   }
 
  private:
-  struct Chunk {
-    int64_t image;      // of the first position
-    int row, column;    // of the first position
-    int channel, r, s;  // the tap
-    int left;           // positions that exist
-  };
-  SINTER_DEVICE_FN Chunk chunk(int64_t i, int64_t p) const {
-    constexpr bool kPositionsAreK = Kind::kPositionsAreK;
+  template <bool kStrided> SINTER_DEVICE_FN Read load_part(int i, int p) const {
+    constexpr bool kBackward = Kind::kBackward;
     constexpr int kSide = Kind::kSquares ? 2 : 1;
-    const int64_t position = kPositionsAreK ? p : i;
-    const int tap = static_cast<int>(kPositionsAreK ? i : p), plane = rows.places * columns.places,
-              kernel = rows.kernel * columns.kernel;
-    Chunk c;
-    c.image = position / plane;
-    const int in_plane = static_cast<int>(position - c.image * plane),
-              square = in_plane / (kSide * kSide), of_row = columns.places / kSide;
-    c.row = square / of_row * kSide;
-    c.column = square % of_row * kSide;
+    const int tap = Kind::kPositionsAreK ? i : p,
+              place = (Kind::kPositionsAreK ? p : i) / (kSide * kSide);
+    const int line = columns.by_places.of(place);  // of places, which are positions or squares
+    int n = rows.by_places.of(line), row = line * kSide - n * rows.places,
+        column = place * kSide - line * columns.places;
+    const int of_columns = columns.by_kernel.of(tap), channel = rows.by_kernel.of(of_columns),
+              r = of_columns - channel * rows.kernel, s = tap - of_columns * columns.kernel;
+    const bool is_tap = tap < (Kind::kPositionsAreK ? outer : k);
+    using Row = typename Image::Row;
+    const auto pixels_of = [&](int row) -> Row {
+      const int u = rows.template pixel<kStrided>(rows.template meet<kBackward>(row, r));
+      if (!is_tap || n >= images || u < 0 || u >= rows.size) return {};
+      return image.row(int64_t{n} * channels + channel, u, rows.size, columns.size);
+    };
+    Read read{};
+    const auto load_at = [&](int q, const Row& pixels, int at) {
+      const int v = columns.template pixel<kStrided>(at);
+      if (static_cast<unsigned>(v) < static_cast<unsigned>(pixels.columns))
+        image.load(pixels, v, read.of[q]);
+    };
+    if (Kind::kSquares && kVec<T> < 4) row += i / 2 % 2;  // a chunk of f64 is half a square
+    Row pixels = pixels_of(row);
+    int at = columns.template meet<kBackward>(column, s);
     if constexpr (Kind::kSquares) {
-      c.row += in_plane / 2 % 2;
-      c.column += in_plane % 2;
+      const Row below = pixels_of(row + 1);
+      SINTER_UNROLL
+      for (int q = 0; q < kVec<T>; ++q)
+        load_at(q, q / 2 % 2 == 0 ? pixels : below, at + (q / 4 * 2 + q % 2) * columns.stride);
+    } else {
+      SINTER_UNROLL
+      for (int q = 0; q < kVec<T>; ++q) {
+        load_at(q, pixels, at);
+        at += kBackward ? 1 : columns.stride;
+        if (q + 1 < kVec<T> && ++column == columns.places) {
+          if (++row == rows.places) {
+            row = 0;
+            ++n;
+          }
+          column = 0;
+          pixels = pixels_of(row);
+          at = columns.template meet<kBackward>(0, s);
+        }
+      }
     }
-    c.channel = tap / kernel;
-    c.r = (tap - c.channel * kernel) / columns.kernel;
-    c.s = tap - c.channel * kernel - c.r * columns.kernel;
-    const int64_t left = kPositionsAreK ? k - p : outer - i;
-    const bool is_tap = kPositionsAreK ? i < outer : p < k;
-    c.left = is_tap ? static_cast<int>(left < kVec<T> ? left : kVec<T>) : 0;
-    return c;
-  }
-  // At the chunk's position and tap.
-  SINTER_DEVICE_FN T value(const Chunk& c) const {
-    const int u = rows.template pixel<Kind::kBackward>(c.row, c.r),
-              v = columns.template pixel<Kind::kBackward>(c.column, c.s);
-    if (u < 0 || u >= rows.size || v < 0 || v >= columns.size) return T(0.0f);
-    return image.at(c.image * channels + c.channel, u, v, rows.size, columns.size);
+    return read;
   }
 };
 
@@ -161,10 +222,12 @@ WindowSide<T, Kind, Image> window_side(const Image& image, const Conv2dSizes& z)
   const auto axis = [](int64_t x, int64_t kernel, int64_t y, int64_t stride, int64_t pad) {
     if (Kind::kBackward) std::swap(x, y);
     return WindowAxis{static_cast<int>(y), static_cast<int>(kernel), static_cast<int>(x),
-        static_cast<int>(stride), static_cast<int>(pad)};
+        static_cast<int>(stride), static_cast<int>(pad), Divisor(Kind::kSquares ? y / 2 : y),
+        Divisor(kernel), Divisor(stride)};
   };
   const int64_t channels = Kind::kBackward ? z.o : z.c;
   WindowSide<T, Kind, Image> side{.image = image,
+      .images = static_cast<int>(z.n),
       .channels = static_cast<int>(channels),
       .rows = axis(z.h, z.r, z.p, z.stride_h, z.pad_h),
       .columns = axis(z.w, z.s, z.q, z.stride_w, z.pad_w)};
@@ -181,13 +244,15 @@ template <class T> struct StoreImages {
   Bias<T> bias;
   Columns<T, Out<T>> planes;
   int64_t channels = 0;
+  Divisor by_cols{planes.cols};
   SINTER_DEVICE_FN void operator()(
       int64_t i, int64_t j, int count, compute_t<T> (&z)[kGroup]) const {
     const compute_t<T> b = bias.at(i);
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) z[q] = z[q] + b;
     if (planes.vec) {  // eight columns are of one plane
-      planes.store(j / planes.cols * channels + i, j % planes.cols, count, z);
+      const int n = by_cols.of(static_cast<int>(j));
+      planes.store(n * channels + i, j - n * planes.cols, count, z);
     } else {
       each_place(i, j, count, [&](int q, int64_t at) { planes.data.put(at, T(z[q])); });
     }
@@ -195,7 +260,8 @@ template <class T> struct StoreImages {
   // f(q, where it lies in memory) for the q-th of `count` columns from j on.
   template <class F>
   SINTER_DEVICE_FN void each_place(int64_t i, int64_t j, int count, const F& f) const {
-    int64_t plane = j / planes.cols * channels + i, at = j % planes.cols;
+    const int n = by_cols.of(static_cast<int>(j));
+    int64_t plane = n * channels + i, at = j - n * planes.cols;
     SINTER_UNROLL
     for (int q = 0; q < kGroup; ++q) {
       if (q < count) f(q, plane * planes.cols + at);

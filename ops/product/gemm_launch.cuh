@@ -61,11 +61,15 @@ SplitGrid<V> split_grid(const Product& product, size_t shared_bytes = 0) {
   template <class T, Layout kA, Layout kB, class Epilogue>                                         \
   SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                         \
   op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {                    \
+    wait_for_upstream();                                                                           \
+    begin_dependents();                                                                            \
     ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));            \
   }                                                                                                \
   template <class T, Layout kA, Layout kB, class Epilogue>                                         \
   SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                             \
   op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {                 \
+    wait_for_upstream();                                                                           \
+    begin_dependents();                                                                            \
     mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));             \
   }                                                                                                \
   template <Layout kA, Layout kB, class T, class Epilogue>                                         \
@@ -73,13 +77,13 @@ SplitGrid<V> split_grid(const Product& product, size_t shared_bytes = 0) {
     if constexpr (kHasMma<T>) {                                                                    \
       if (on_tensor_cores<T>()) {                                                                  \
         const auto [grid, split] = split_grid<kTile, float>(product, sizeof(MmaTiles<T>));         \
-        return launch<op##_mma_64x64<T, kA, kB, Epilogue>>(                                        \
+        return launch_waiting<op##_mma_64x64<T, kA, kB, Epilogue>>(                                \
             grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);                     \
       }                                                                                            \
     }                                                                                              \
     if constexpr (kHasFfma<T>) {                                                                   \
       const auto [grid, split] = split_grid<kFfmaRows, T>(product);                                \
-      launch<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(                          \
+      launch_waiting<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(                  \
           grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);                 \
     }                                                                                              \
   }                                                                                                \

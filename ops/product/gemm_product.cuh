@@ -102,8 +102,8 @@ SINTER_DEVICE_FN void copy_chunk(
 
 // C[m, n] = A[m, k] B[k, n]. Another kind of side may stand for A's rows or B's columns. It derives
 // from ProductSide and has its own chunk() and source(), or both sides are kGathered: they have
-// outer, k, a constant along_k and gather(i, p), the chunk at (i, p) with zeros where there is
-// none.
+// outer, k, a constant along_k and load(i, p), which begins to read the chunk at (i, p), and
+// values(what load gave), with zeros where there is none.
 template <class T, class B = ProductSide<T>, class A = ProductSide<T>> struct Product {
   A a;
   B b;

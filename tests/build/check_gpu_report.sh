@@ -131,10 +131,16 @@ END_CHECK
 run_report '' 0
 # A mode that took part in one round is PyTorch's best in all.
 "$python" - "$source/scripts/gpu_report" <<'END_CHECK'
-import runpy, sys
+import runpy, sys, types
+report = runpy.run_path(sys.argv[1])
+args = types.SimpleNamespace(device="simt", python="python", peers="peers")
+dry = types.SimpleNamespace(args=args, dry=True, program=lambda *words: list(words))
+for have, number in ((["torch"], 4), ([], 3)):  # without torch ours are measured alone
+    who = report["sides"](dry, have, 0, "mlp", "256,128", (64,), "bf16")
+    assert len(who) == number, who
 rounds = [{"sinter fused @64": 10, "torch graph @64": 40} for _ in range(3)]
 rounds[0]["torch tuned-graph @64"] = 20
-lines = runpy.run_path(sys.argv[1])["compared"](("mlp", "256,128", None, "bf16"), 64, rounds)
+lines = report["compared"](("mlp", "256,128", None, "bf16"), 64, rounds)
 assert lines[-1] == "  fused, against the best of torch: 2.000x [2.000, 2.000]", lines
 END_CHECK
 calls=$(cut -d' ' -f1 "$work/calls" | sort | uniq -c | xargs)
@@ -154,7 +160,8 @@ assert all(plans[when][-1].startswith("capture ") for when in ("first", "again")
 assert "geglu 8192 bf16" in phases["plans"]["result"], phases["plans"]
 kernels = phases["why"]["result"]["mlp"]
 assert list(kernels.items()) == [("long", 45.0), ("short", 0.98)], kernels
-for words in ("mnist compare None", "  long 45.0", "fused, against the best of torch: "):
+for words in ("; peers: torch\n", "mnist compare None", "  long 45.0",
+              "fused, against the best of torch: "):
     assert words in text, (words, text)
 END_CHECK
 

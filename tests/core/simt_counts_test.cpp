@@ -35,6 +35,49 @@ SINTER_KERNEL copy_vec(In<float> x, Out<float> y) {
   y.store_vec(i, x.load_vec<4>(i));
 }
 
+template <bool kReadsEarly, bool kWritesEarly>
+SINTER_KERNEL copy_waiting(In<float> x, Out<float> y) {
+  float v = kReadsEarly ? x[thread_x()] : 0;
+  if (kWritesEarly) y.put(thread_x(), v);
+  wait_for_upstream();
+  begin_dependents();
+  if (!kReadsEarly) v = x[thread_x()];
+  y.put(thread_x(), v);
+}
+SINTER_KERNEL begins_first(In<float>, Out<float>) {
+  begin_dependents();
+  wait_for_upstream();
+}
+
+// Whatever another kernel may have written: it could be the one before, which may still run.
+TEST(SimtCountsTest, WhatBeginsEarlyTouchesNothingBeforeItHasWaited) {
+  Buffer<float> x(32, [](int64_t i) { return i; }), y(32);
+  const auto said = [&](auto&& launched) {
+    launched();
+    try {
+      simt::synchronize();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(
+      said([&] { launch_waiting<copy_waiting<false, false>>(Grid{}, 32, 0, x.in(), y.out()); }),
+      "");
+  EXPECT_EQ(y[31], 31);
+  const auto has = [](const std::string& text, const char* what) {
+    EXPECT_NE(text.find(what), std::string::npos) << text;
+  };
+  has(said([&] { launch_waiting<copy_waiting<true, false>>(Grid{}, 32, 0, x.in(), y.out()); }),
+      "reads device memory before wait_for_upstream()");
+  has(said([&] { launch_waiting<copy_waiting<false, true>>(Grid{}, 32, 0, x.in(), y.out()); }),
+      "writes device memory before wait_for_upstream()");
+  has(said([&] { launch_waiting<begins_first>(Grid{}, 32, 0, x.in(), y.out()); }),
+      "begin_dependents() before wait_for_upstream()");
+  EXPECT_EQ(said([&] { launch<copy_waiting<true, true>>(Grid{}, 32, 0, x.in(), y.out()); }), "")
+      << "it begins when the one before has ended";
+}
+
 TEST(SimtCountsTest, SectorsAndRequestsOfCopies) {
   Buffer<float> x(4096, [](int64_t i) { return i; }), y(1024);
   const auto strided = [&](int stride) {

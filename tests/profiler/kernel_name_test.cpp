@@ -71,34 +71,33 @@ TEST(KernelNames, ALongTextIsReadOrNot) {
 // All that `--columns footprint` printed of nets of every kind on the emulator; nothing of it is
 // unknown, and a word of a name alone is known as well.
 TEST(KernelNames, OursAreReadWhole) {
-  for (const char* name :
-      {"row_chain_ffma_16<16, true, true>", "row_chain_mma_16<bf16, 16, true, true>",
-          "pointwise_vec<Backward<pointwise::GeluTanh, float>, 4, float, float, float>",
-          "pointwise_vec<Convert<bf16, float>, 4, bf16, float>",
-          "multi_tensor_update<optim::Adam, float, 48>", "gather_batch_rows<false, bf16, 4>",
-          "linear_mma_64x64<bf16, Layout::along_k, Layout::along_k, StoreSums<bf16, bf16> >",
-          "weight_grad_update_ffma_16x64<float, optim::Adam, Layout::ragged_outer, "
-          "Layout::along_outer>",
-          "matmul_ffma_16x64<float, Layout::either, Layout::either, StoreSums<float, float> >",
-          "gated_linear_ffma_16x64<float, Layout::along_k, Layout::ragged_k, GateOfSums<float, "
-          "true> >",
-          "product_chain_ffma_16x64<float, Layout::either, Layout::either, ChainEnd<float, float, "
-          "-1> >",
-          "conv2d_ffma_16x64<float, WindowSide<float, WindowKind<false, true, false>, "
-          "Pixels<float> >, StoreImages<float> >",
-          "conv_act_backward_ffma_16x64<float, ProductOfLaunch<Product<float, WindowSide<float, "
-          "WindowKind<false, true, false>, Pixels<float> >, WindowSide<float, WindowKind<false, "
-          "true, false>, PixelsOfDz<float> > >, StoreGrads<float>, float>, "
-          "ProductOfLaunch<Product<float, WindowSide<float, WindowKind<true, false, false>, "
-          "PixelsOfDz<float> >, RunSide<float> >, StoreGradImages<float>, float> >",
-          "conv_act_pool_ffma_16x64<float, WindowSide<float, WindowKind<false, false, true>, "
-          "Pixels<float> >, PoolOfImages<float> >",
-          "max_pool2d_windows<float>", "max_pool2d_spread<float>",
-          "reduce_rows<SumOf, float, "
-          "float, 1>",
-          "reduce_columns<SumOf, ElementTerms<bf16>, float>", "rows_by_block<Nll<float> >",
-          "rows_by_warp<SoftmaxRows<LogSoftmaxBackward, float>, 1>",
-          "rows_by_warp<XentRows<float, float>, 1>", "Layout", "along_k", "rows_by_warp"}) {
+  for (const char* name : {"row_chain_ffma_16<16, true, 1>", "row_chain_mma_16<bf16, 16, true, 2>",
+           "pointwise_vec<Backward<pointwise::GeluTanh, float>, 4, float, float, float>",
+           "pointwise_vec<Convert<bf16, float>, 4, bf16, float>",
+           "multi_tensor_update<optim::Adam, float, 48>", "gather_batch_rows<false, bf16, 4>",
+           "linear_mma_64x64<bf16, Layout::along_k, Layout::along_k, StoreSums<bf16, bf16> >",
+           "weight_grad_update_ffma_16x64<float, optim::Adam, Layout::ragged_outer, "
+           "Layout::along_outer>",
+           "matmul_ffma_16x64<float, Layout::either, Layout::either, StoreSums<float, float> >",
+           "gated_linear_ffma_16x64<float, Layout::along_k, Layout::ragged_k, GateOfSums<float, "
+           "true> >",
+           "product_chain_ffma_16x64<float, Layout::either, Layout::either, ChainEnd<float, float, "
+           "-1> >",
+           "conv2d_ffma_16x64<float, WindowSide<float, WindowKind<false, true, false>, "
+           "Pixels<float> >, StoreImages<float> >",
+           "conv_act_backward_ffma_16x64<float, ProductOfLaunch<Product<float, WindowSide<float, "
+           "WindowKind<false, true, false>, Pixels<float> >, WindowSide<float, WindowKind<false, "
+           "true, false>, PixelsOfDz<float> > >, StoreGrads<float>, float>, "
+           "ProductOfLaunch<Product<float, WindowSide<float, WindowKind<true, false, false>, "
+           "PixelsOfDz<float> >, RunSide<float> >, StoreGradImages<float>, float> >",
+           "conv_act_pool_ffma_16x64<float, WindowSide<float, WindowKind<false, false, true>, "
+           "Pixels<float> >, PoolOfImages<float> >",
+           "max_pool2d_windows<float>", "max_pool2d_spread<float>",
+           "reduce_rows<SumOf, float, "
+           "float, 1>",
+           "reduce_columns<SumOf, ElementTerms<bf16>, float>", "rows_by_block<Nll<float> >",
+           "rows_by_warp<SoftmaxRows<LogSoftmaxBackward, float>, 1>",
+           "rows_by_warp<XentRows<float, float>, 1>", "Layout", "along_k", "rows_by_warp"}) {
     const std::optional<KernelName> read = read_kernel_name(name);
     ASSERT_TRUE(read) << name;
     EXPECT_EQ(read->maker, "Sinter") << name;

@@ -146,29 +146,34 @@ class TileCopy {
   Cursor<T> from_[kChunks];
 };
 
-// Of a gathered side no chunk is one access.
+// Of a gathered side no chunk is one access: what it is made of is loaded to registers.
 template <Layout kLayout, class T, class Tile, int kThreads, class Side>
 class TileCopy<kLayout, T, Tile, kThreads, Side, true> {
  public:
-  SINTER_DEVICE_FN TileCopy(const Side& side, int64_t outer) : side_(side), outer_(outer) {}
+  static constexpr int kAll = Tile::kOuter * Tile::kDepth / kVec<T>;
+  using Read = typename Side::Read;
+  SINTER_DEVICE_FN TileCopy(const Side& side, int64_t outer)
+      : side_(side), outer_(static_cast<int>(outer)) {}
   SINTER_DEVICE_FN int whole_until() const { return 0; }
-  SINTER_DEVICE_FN void copy_any(int k, Tile& tile) const {
-    constexpr int kAll = Tile::kOuter * Tile::kDepth / kVec<T>,
-                  kOfRow = (Side::along_k ? Tile::kDepth : Tile::kOuter) / kVec<T>;
-    SINTER_NO_UNROLL
-    for (int c = thread_x(); c < kAll; c += kThreads) {
-      const int row = c / kOfRow, column = c % kOfRow * kVec<T>;
-      if constexpr (Side::along_k) {
-        tile.along_k.store_vec(row, column, side_.gather(outer_ + row, k + column));
-      } else {
-        tile.along_outer.store_vec(row, column, side_.gather(outer_ + column, k + row));
-      }
+  // Chunk c of the tile at k.
+  SINTER_DEVICE_FN Read load(int c, int k) const {
+    return Side::along_k ? side_.load(outer_ + row(c), k + column(c))
+                         : side_.load(outer_ + column(c), k + row(c));
+  }
+  SINTER_DEVICE_FN void store(int c, const Read& read, Tile& tile) const {
+    if constexpr (Side::along_k) {
+      tile.along_k.store_vec(row(c), column(c), side_.values(read));
+    } else {
+      tile.along_outer.store_vec(row(c), column(c), side_.values(read));
     }
   }
 
  private:
+  static constexpr int kOfRow = (Side::along_k ? Tile::kDepth : Tile::kOuter) / kVec<T>;
+  static SINTER_DEVICE_FN int row(int c) { return c / kOfRow; }
+  static SINTER_DEVICE_FN int column(int c) { return c % kOfRow * kVec<T>; }
   const Side& side_;
-  int64_t outer_;
+  int outer_;
 };
 
 // Both operands' tiles at k, if it is before `end`. whole: the sides' whole_until() and `end`,
@@ -183,8 +188,21 @@ SINTER_DEVICE_FN void copy_stage(A& a, B& b, int k, int whole, int end, Stage& s
     }
   }
   if (k >= end) return;
-  a.copy_any(k, stage.a);
-  b.copy_any(k, stage.b);
+  if constexpr (requires { a.load(0, k); }) {
+    // A chunk of each is on its way before one is stored.
+    SINTER_NO_UNROLL
+    for (int c = thread_x(); c < std::max(A::kAll, B::kAll); c += threads_per_block()) {
+      typename A::Read of_a;
+      typename B::Read of_b;
+      if (c < A::kAll) of_a = a.load(c, k);
+      if (c < B::kAll) of_b = b.load(c, k);
+      if (c < A::kAll) a.store(c, of_a, stage.a);
+      if (c < B::kAll) b.store(c, of_b, stage.b);
+    }
+  } else {
+    a.copy_any(k, stage.a);
+    b.copy_any(k, stage.b);
+  }
 }
 
 // Of a product's tile, or its share of k: f(stage) for each tile of the operands' k, in order, by
