@@ -68,10 +68,10 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
 bool gemm_onednn(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c);
 const char* onednn_name();  // "oneDNN 2.6.3", or nullptr where the build lacks it
 
-// Own kernels without packing, for the shapes in which a library's packing or its fork costs more
-// than it gains.
+// Own kernels for the shapes in which a library's call, its packing or its fork costs more than it
+// gains.
 bool gemm_small_fits(const Gemm& desc);
-// REQUIRES: f32, at most one operand transposed; any shape.
+// REQUIRES: f32; any shape and layout.
 void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
     const GemmBatch& batch = {});
 

@@ -1,21 +1,26 @@
-// f32 products of small batches and thin layers: no packing, and threads only where the work pays
-// the fork. Two kernels, each a register tile of C with the sum over k inside (sizes for AVX-512):
-//   rows:  C += a column of A x a row of B (B not transposed): 6 x 64 of C; a[i, p] is broadcast,
-//   B's row is loaded. dots:  C = rows of A . rows of B (B transposed, A not):    6 x 4 of C; one
-//   accumulator of many lanes each, added up at the end.
-// The order of each sum depends on the shape alone, never on the number of threads.
+// f32 products of small batches and thin layers, with threads only where the work pays the fork.
+// Three kernels, each a register tile of C with the sum over k inside (sizes for AVX-512):
+//   packed: more rows than two tiles: B in packed panels of 64 columns, any layout; 6 x 64 of C, or
+//   12 x 32, so that the sums are more than a multiplication's latency.
+//   rows:  few rows, B not transposed: C += a column of A x a row of B where they lie, 6 x 64 of C.
+//   dots:  few rows, B transposed, A not: C = rows of A . rows of B; 6 x 4 of C; one accumulator of
+//   many lanes each, added up at the end.
+// The order of each sum depends on the shape alone, never on the number of threads: packed and rows
+// add from the bias on in the order of k.
 #include <algorithm>
 #include <type_traits>
 #include <utility>
 
 #include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
+#include "core/thread_buffer.h"
 
 #if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
 #define UNROLLED _Pragma("GCC unroll 8")
+#define UNROLLED_ROWS _Pragma("GCC unroll 12")
 
 namespace sinter::detail {
 namespace {
@@ -52,14 +57,31 @@ inline Vec fma(Vec a, Vec b, Vec c) {
 inline Vec load_part(const float* p, int count) {
 #if defined(__AVX512F__)
   return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
+#elif defined(__AVX__)
+  alignas(32) static constexpr int32_t kMask[2 * kLanes] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_maskload_ps(
+      p, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMask + kLanes - count)));
 #else
   Vec v{};
   for (int l = 0; l < count; ++l) v[l] = p[l];
   return v;
 #endif
 }
-inline void store_part(float* p, Vec v, int count) {
-  for (int l = 0; l < count; ++l) p[l] = v[l];
+template <class V> inline void store_part(float* p, V v, int count) {
+  constexpr int kAll = sizeof v / sizeof(float), kHalf = kAll / 2;
+  if (count >= kAll) return store(p, v);
+  if constexpr (kAll > 4) {
+    const auto half = [&]<int... L>(int from, std::integer_sequence<int, L...>) {
+      return from ? __builtin_shufflevector(v, v, (kHalf + L)...)
+                  : __builtin_shufflevector(v, v, L...);
+    };
+    constexpr auto lanes = std::make_integer_sequence<int, kHalf>();
+    if (count < kHalf) return store_part(p, half(0, lanes), count);
+    store(p, half(0, lanes));
+    store_part(p + kHalf, half(1, lanes), count - kHalf);
+  } else {
+    for (int l = 0; l < count; ++l) p[l] = v[l];
+  }
 }
 
 // Folds the upper lanes onto the lower until four are left.
@@ -178,22 +200,219 @@ template <int R, class Kernel> void with_rows(int64_t rows, const Kernel& kernel
   kernel(std::integral_constant<int, R>{});
 }
 
-}  // namespace
+// ---- packed
+//
+// Note [Small products in packed panels]
+//   A panel is kTileCols columns of B and kDepth of its rows, dense; columns that are not there are
+//   0. Its 16 KiB stay in the L1 cache while rows of A pass, whose numbers are broadcast from where
+//   they lie. A tile of 6 x kTileVectors sums reads kTileVectors + 6 registers for 6 kTileVectors
+//   multiplications: no more of either than the two that a core does in a cycle. A panel of at most
+//   half the vectors takes 12 rows: 6 sums would wait for each other, as a multiplication takes 4
+//   cycles and two begin in each. Beyond kDepth a sum goes on from what C holds.
+//   A transposed A whose rows are 4 KiB apart would have all of a tile in one set of the cache:
+//   where they are 2 KiB apart or more kPackedRows of its columns are made dense, for kPanels of B.
+
+// Do a transposed A's rows lie so far apart?
+bool is_far(const Gemm& desc) { return desc.trans_a && desc.lda >= 512; }
+
+constexpr int kTallRows = 2 * kTileRows, kPackedRows = 4 * kTallRows;
+constexpr int64_t kDepth = 4096 / kTileCols, kPanels = 32 << 10;  // elements at once: 128 KiB of L2
+
+// R rows x V vectors, of which the last has `count` columns, over k rows of a panel. The sums begin
+// with start[i * start_row].
+struct PackedTile {
+  const float* a;
+  int64_t a_row, a_step, k;
+  const float* panel;
+  const float* start;
+  int64_t start_row;
+  float* c;
+  int64_t ldc;
+};
+template <int R, int V> void packed_tile(const PackedTile& t, int count) {
+  float* const corner = t.c;
+  const int64_t ldc = t.ldc, a_row = t.a_row, a_step = t.a_step;
+  Vec sum[R][V];
+  UNROLLED_ROWS for (int i = 0; i < R; ++i) {
+    const float* const from = t.start + i * t.start_row;
+    UNROLLED for (int v = 0; v < V - 1; ++v) sum[i][v] = load(from + v * kLanes);
+    sum[i][V - 1] =
+        count < kLanes ? load_part(from + (V - 1) * kLanes, count) : load(from + (V - 1) * kLanes);
+  }
+  const float *a = t.a, *upper = a + R / 2 * a_row, *b = t.panel;
+  for (int64_t p = 0; p < t.k; ++p, a += a_step, upper += a_step, b += kTileCols) {
+    Vec row[V];
+    UNROLLED for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
+    UNROLLED_ROWS for (int i = 0; i < R; ++i) {
+      const Vec factor = (i < R / 2 ? a[i * a_row] : upper[(i - R / 2) * a_row]) - Vec{};
+      UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
+    }
+  }
+  UNROLLED_ROWS for (int i = 0; i < R; ++i) {
+    UNROLLED for (int v = 0; v < V - 1; ++v) store(corner + i * ldc + v * kLanes, sum[i][v]);
+    store_part(corner + i * ldc + (V - 1) * kLanes, sum[i][V - 1], count);
+  }
+}
+
+template <int V> void packed_rows(PackedTile t, int64_t rows, int count) {
+  const auto pass = [&](int64_t n) {
+    rows -= n;
+    t.a += n * t.a_row;
+    t.start += n * t.start_row;
+    t.c += n * t.ldc;
+  };
+  if constexpr (V <= kTileVectors / 2) {
+    for (; rows >= kTallRows; pass(kTallRows)) packed_tile<kTallRows, V>(t, count);
+  }
+  for (; rows > 0; pass(kTileRows))
+    with_rows<kTileRows>(rows, [&](auto r) { packed_tile<r(), V>(t, count); });
+}
+template <int V> void packed_columns(const PackedTile& t, int64_t rows, int cols) {
+  if constexpr (V > 1) {
+    if (cols <= (V - 1) * kLanes) return packed_columns<V - 1>(t, rows, cols);
+  }
+  packed_rows<V>(t, rows, cols - (V - 1) * kLanes);
+}
+
+// panel[p][c] = b[c][p], four by four.
+void pack_transposed(const float* b, int64_t ldb, int64_t cols, int64_t k, float* panel) {
+  int64_t c = 0;
+  for (; c + 4 <= cols; c += 4, b += 4 * ldb) {
+    int64_t p = 0;
+    for (; p + 4 <= k; p += 4) {
+      Vec4 x[4];
+      UNROLLED for (int i = 0; i < 4; ++i) x[i] = load<Vec4>(b + i * ldb + p);
+      const Vec4 low = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
+                 high = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7),
+                 low2 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5),
+                 high2 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+      float* const to = panel + p * kTileCols + c;
+      store(to, __builtin_shufflevector(low, low2, 0, 1, 4, 5));
+      store(to + kTileCols, __builtin_shufflevector(low, low2, 2, 3, 6, 7));
+      store(to + 2 * kTileCols, __builtin_shufflevector(high, high2, 0, 1, 4, 5));
+      store(to + 3 * kTileCols, __builtin_shufflevector(high, high2, 2, 3, 6, 7));
+    }
+    for (; p < k; ++p) {
+      for (int i = 0; i < 4; ++i) panel[p * kTileCols + c + i] = b[i * ldb + p];
+    }
+  }
+  for (; c < cols; ++c, b += ldb) {
+    for (int64_t p = 0; p < k; ++p) panel[p * kTileCols + c] = b[p];
+  }
+}
+
+// Rows p.. of B's columns j...
+void pack_panel(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t j, float* panel) {
+  const int64_t cols = std::min<int64_t>(kTileCols, desc.n - j);
+  if (cols < kTileCols) std::fill_n(panel, k * kTileCols, 0.0f);
+  if (desc.trans_b) return pack_transposed(b + j * desc.ldb + p, desc.ldb, cols, k, panel);
+  b += p * desc.ldb + j;
+  for (; k > 0; --k, b += desc.ldb, panel += kTileCols) {
+    if (cols == kTileCols) {
+      UNROLLED for (int v = 0; v < kTileCols; v += kLanes) store(panel + v, load(b + v));
+    } else {
+      std::copy_n(b, cols, panel);
+    }
+  }
+}
+
+// Rows i.. and panels first.. of a product.
+void packed(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
+    int64_t i, int64_t rows, int64_t first, int64_t panels) {
+  static constexpr float kNoBias[kTileCols] = {};
+  const int64_t deep = std::min(desc.k, kDepth), size = deep * kTileCols,
+                at_once = std::clamp<int64_t>(kPanels / size, 1, panels);
+  const bool dense = is_far(desc);
+  float *const panel = thread_buffer<float, BufferFor::panel>(
+                   at_once * size + (dense ? deep * kPackedRows : 0)),
+               *const of_a = panel + at_once * size;
+  const int64_t block = dense ? kPackedRows : rows, end = first + panels;
+  for (; first < end; first += at_once) {
+    const int64_t count = std::min(at_once, end - first);
+    for (int64_t p = 0; p < desc.k; p += kDepth) {
+      const int64_t k = std::min(kDepth, desc.k - p);
+      for (int64_t q = 0; q < count; ++q)
+        pack_panel(desc, b, p, k, (first + q) * kTileCols, panel + q * size);
+      for (int64_t r = i; r < i + rows; r += block) {
+        const int64_t n = std::min(block, i + rows - r);
+        PackedTile t;
+        t.a = desc.trans_a ? a + p * desc.lda + r : a + r * desc.lda + p;
+        t.a_row = desc.trans_a ? 1 : desc.lda;
+        t.a_step = desc.trans_a ? desc.lda : 1;
+        t.k = k;
+        t.ldc = desc.ldc;
+        if (dense) {
+          float* to = of_a;
+          for (int64_t left = k; left > 0; --left, t.a += desc.lda, to += kPackedRows) {
+            if (n < kPackedRows) {
+              std::copy_n(t.a, n, to);
+            } else {
+              UNROLLED_ROWS for (int v = 0; v < kPackedRows; v += kLanes)
+                  store(to + v, load(t.a + v));
+            }
+          }
+          t.a = of_a;
+          t.a_step = kPackedRows;
+        }
+        for (int64_t q = 0; q < count; ++q) {
+          const int64_t j = (first + q) * kTileCols;
+          t.panel = panel + q * size;
+          t.c = c + r * desc.ldc + j;
+          t.start = p ? t.c : bias ? bias + j : kNoBias;
+          t.start_row = p ? desc.ldc : 0;
+          packed_columns<kTileVectors>(t, n, int(std::min<int64_t>(kTileCols, desc.n - j)));
+        }
+      }
+    }
+  }
+}
 
 constexpr int64_t kCachedOperands = 32 << 10;  // elements of both operands: 128 KiB
 
-// Where these kernels beat oneDNN on an Ice Lake, whose calls cost 1 us, a fork, and the packing of
-// a transposed B.
+// Where packing pays: B transposed costs a shuffle per number, the dots one per sum; else it makes
+// whole vectors of the last columns and near lines of long rows, which many rows of C pay.
+bool is_packed(const Gemm& desc) {
+  if (desc.trans_b)
+    return desc.trans_a || desc.m > 16 || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
+  if (desc.m <= kTileRows) return false;
+  return desc.n % kTileCols != 0 || (desc.ldb >= 256 && desc.m > 4 * kTileRows) || is_far(desc);
+}
+
+}  // namespace
+
+// Where these kernels beat oneDNN on an Ice Lake and, packed, on a Zen with AVX2, or are as fast.
+// oneDNN's calls cost 1 us and a fork; a transposed A of many rows takes it up to twice our time.
 bool gemm_small_fits(const Gemm& desc) {
   const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, bias] = desc;
-  if (in != DType::f32 || bias != DType::f32 || (trans_a && trans_b)) return false;
+  if (in != DType::f32 || bias != DType::f32) return false;
   const int64_t products = m * n * k, thin = std::min(m, n);
-  return trans_b ? products <= 100'000 || thin <= 16 || (thin <= 32 && k >= 256)
-                 : products <= 2'500'000 || m <= 12;
+  if (k <= 128 && products <= 1 << 24) return true;
+  if (!trans_b) return products <= 2'500'000 || m <= 12;
+  if (k <= 256 && products <= 2'500'000) return true;
+  return !trans_a && (thin <= 16 || (thin <= 32 && k >= 256));
 }
 
 void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const float* bias,
     float* of_c, const GemmBatch& batch) {
+  if (is_packed(desc)) {
+    // The side of more tiles is shared out: of the other one's operand each thread packs its own
+    // copy.
+    const bool by_rows = desc.m >= desc.n;
+    const int64_t panels = (desc.n + kTileCols - 1) / kTileCols,
+                  tiles = by_rows ? (desc.m + kTallRows - 1) / kTallRows : panels,
+                  cost = std::max<int64_t>(1, desc.m * desc.n * desc.k / 4 / tiles);
+    return parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t product = begin / tiles, tile = begin % tiles,
+                      n = std::min(end - begin, tiles - tile), i = by_rows ? tile * kTallRows : 0;
+        packed(desc, of_a + batch.a_of(product), of_b + batch.b_of(product), bias,
+            of_c + product * desc.m * desc.n, i,
+            by_rows ? std::min(n * kTallRows, desc.m - i) : desc.m, by_rows ? 0 : tile,
+            by_rows ? panels : n);
+        begin += n;
+      }
+    });
+  }
   const int64_t rows = desc.trans_b ? kDotRows : kTileRows,
                 cols = desc.trans_b ? kDotCols : kTileCols;
   const int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -45,7 +46,7 @@ const Way kWays[] = {
         }},
     {"own kernels",
         [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
-          if (d.in != DType::f32 || (d.trans_a && d.trans_b) || d.k == 0) return false;
+          if (d.in != DType::f32 || d.k == 0) return false;
           detail::gemm_small(d, static_cast<const float*>(a), static_cast<const float*>(b),
               static_cast<const float*>(bias), static_cast<float*>(c));
           return true;
@@ -110,7 +111,8 @@ template <class In, class Out> void check(Gemm d, bool with_bias) {
 
 constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {2, 3, 17}, {6, 64, 1},
     {7, 65, 2}, {13, 10, 128}, {1, 256, 61}, {16, 33, 64}, {17, 4, 100}, {33, 31, 33}, {12, 80, 16},
-    {3, 130, 47}, {70, 6, 300}, {64, 64, 64}, {37, 53, 129}};
+    {3, 130, 47}, {70, 6, 300}, {64, 64, 64}, {37, 53, 129}, {256, 48, 16}, {103, 27, 16},
+    {49, 150, 530}, {12, 5, 3}, {517, 21, 40}};
 
 template <class In, class Out> void check_all() {
   int turn = 0;
@@ -163,7 +165,7 @@ TEST(CpuGemm, Bf16ToF32) { check_all<bf16, float>(); }
 TEST(CpuGemm, LargerThanTheOwnKernelsTake) {
   const test::Scoped threads(num_threads, set_num_threads, 3);
   for (int trans = 0; trans < 4; ++trans) {
-    const Gemm d = make(131, 257, 77, trans & 1, trans & 2);
+    const Gemm d = make(131, 257, 277, trans & 1, trans & 2);
     EXPECT_FALSE(detail::gemm_small_fits(d));
     check<float, float>(d, true);
   }
@@ -173,7 +175,8 @@ TEST(CpuGemm, OwnKernelsTakeTheSmallLayers) {
   EXPECT_TRUE(detail::gemm_small_fits(make(1, 256, 784, false, true)));
   EXPECT_TRUE(detail::gemm_small_fits(make(128, 10, 128, false, true)));
   EXPECT_TRUE(detail::gemm_small_fits(make(10, 128, 128, true, false)));
-  EXPECT_FALSE(detail::gemm_small_fits(make(1, 8, 8, true, true)));
+  for (int trans = 0; trans < 4; ++trans)
+    EXPECT_TRUE(detail::gemm_small_fits(make(256, 48, 16, trans & 1, trans & 2)));
   EXPECT_FALSE(detail::gemm_small_fits(make(1024, 256, 784, false, true)));
   Gemm f64 = make(1, 8, 8, false, true);
   f64.in = f64.out = f64.bias = DType::f64;
@@ -246,16 +249,18 @@ TEST(CpuGemm, NanAndInfPropagate) {
 
 TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
   const test::Scoped restored(num_threads, set_num_threads, num_threads());
-  for (const bool trans_b : {false, true}) {
-    const Gemm d = make(61, 203, 301, false, trans_b);
-    const auto a = random_values<float>(61 * 301, 1), b = random_values<float>(203 * 301, 2);
-    std::vector<float> first;
-    for (const int threads : {1, 2, 5}) {
-      set_num_threads(threads);
-      std::vector<float> c(61 * 203);
-      detail::gemm_small(d, a.data(), b.data(), nullptr, c.data());
-      if (first.empty()) first = c;
-      EXPECT_EQ(c, first) << threads << " threads";
+  for (const auto& [m, n, k] : {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120}}) {
+    const auto a = random_values<float>(m * k, 1), b = random_values<float>(n * k, 2);
+    for (int trans = 0; trans < 4; ++trans) {
+      const Gemm d = make(m, n, k, trans & 1, trans & 2);
+      std::vector<float> first;
+      for (const int threads : {1, 2, 5}) {
+        set_num_threads(threads);
+        std::vector<float> c(m * n);
+        detail::gemm_small(d, a.data(), b.data(), nullptr, c.data());
+        if (first.empty()) first = c;
+        EXPECT_EQ(c, first) << threads << " threads " << describe(d);
+      }
     }
   }
 }
