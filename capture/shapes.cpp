@@ -108,7 +108,7 @@ class Shapes {
     if (count == 0) return;
     const Shape from = r_.graph.values[n.out[0]].shape;
     const auto other_shape = [&](int out) { return r_.graph.values[out].shape != from; };
-    if (from.numel() == 0 || std::ranges::any_of(n.out, other_shape)) return;
+    if (from.numel() <= 1 || std::ranges::any_of(n.out, other_shape)) return;
     const Made* like = nullptr;
     for (size_t k = 0; k < count; ++k) {
       const Made* const made = maker(n.in[k]);

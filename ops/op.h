@@ -163,7 +163,7 @@ void check_writable(const char* op, std::string_view name, const Tensor& t);
 // Throws data unless every element of an i32 or i64 tensor is one of 0..n-1: "nll: label out of
 // range: 7 in row 2 of i32[3] cpu; 5 classes are 0..4"; or is `none`, if there are any.
 void check_range(const char* op, const char* what, const char* place, const Tensor& t,
-    const char* things, int64_t n, int64_t none = -1);
+    const char* things, int64_t n, int64_t none = 0);
 // The type in which sums over bf16 are kept: f32; other types keep theirs.
 constexpr DType wide(DType dtype) { return dtype == DType::bf16 ? DType::f32 : dtype; }
 // "nan at [3, 5]" or "inf at [3, 5]": the first NaN, or without one the first infinity; "" where

@@ -17,17 +17,25 @@ namespace sinter::SINTER_KERNEL_NS {
 // [B, H, S, D] of any strides.
 template <class Data> struct Heads {
   Data data;
-  int64_t batch, head, row, column;
-  Heads(Data memory, const Strides& strides)
-      : data(memory), batch(strides[0]), head(strides[1]), row(strides[2]), column(strides[3]) {}
+  int64_t begin, batch, head, row, column;
+  Heads(Data memory, const Strides& strides, int64_t first = 0)
+      : data(memory),
+        begin(first),
+        batch(strides[0]),
+        head(strides[1]),
+        row(strides[2]),
+        column(strides[3]) {}
   SINTER_DEVICE_FN int64_t at(int64_t b, int64_t h, int64_t r, int64_t d) const {
-    return b * batch + h * head + r * row + d * column;
+    return begin + b * batch + h * head + r * row + d * column;
   }
 };
 template <class T> using HeadsIn = Heads<In<T>>;
 template <class T> using HeadsOut = Heads<Out<T>>;
 template <class T> HeadsIn<T> heads_in(const Tensor& t) { return {in<T>(t), t.strides()}; }
-template <class T> HeadsOut<T> heads_out(const Tensor& t) { return {out<T>(t), t.strides()}; }
+template <class T> HeadsOut<T> heads_out(const Call& call, const AttentionSizes& n, size_t i) {
+  const HeadsOfResult r(call, n, i);
+  return {out<T>(r.in), r.strides, r.begin};
+}
 
 template <class V, int kSide, int kDepth> struct AttentionTile {
   static constexpr int kRows = 4 * kSide, kOfPart = kDepth, kThreads = kSide * kSide, kN = kVec<V>,
@@ -345,8 +353,8 @@ void attention(const Call& call) {
       using Tile = AttentionTile<V, kSide, kDepth>;
       const int64_t tiles = blocks_for(n.rows, Tile::kRows);
       const AttentionForward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]),
-          heads_in<T>(call.in[2]), heads_out<T>(heads_of_result(call, n, 0)), out<V>(call.out[1]),
-          n.heads, n.heads_of_group(), n.rows, n.keys, tiles, static_cast<int>(n.depth), n.causal,
+          heads_in<T>(call.in[2]), heads_out<T>(call, n, 0), out<V>(call.out[1]), n.heads,
+          n.heads_of_group(), n.rows, n.keys, tiles, static_cast<int>(n.depth), n.causal,
           V(n.scale)};
       const size_t bytes = 3 * sizeof(typename Tile::OfDepth) + sizeof(typename Tile::OfScores);
       launch<attention_ffma<T, kSide, kDepth>>(
@@ -368,10 +376,9 @@ void attention_backward(const Call& call) {
       if (blocks == 0) return;
       const AttentionBackward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]),
           heads_in<T>(call.in[2]), heads_in<T>(call.in[3]), heads_in<T>(call.in[4]),
-          in<V>(call.in[5]), heads_out<T>(heads_of_result(call, n, 0)),
-          heads_out<T>(heads_of_result(call, n, 1)), heads_out<T>(heads_of_result(call, n, 2)),
-          n.heads, n.groups, n.heads_of_group(), n.rows, n.keys, row_tiles, key_tiles, key_blocks,
-          static_cast<int>(n.depth), n.causal, V(n.scale)};
+          in<V>(call.in[5]), heads_out<T>(call, n, 0), heads_out<T>(call, n, 1),
+          heads_out<T>(call, n, 2), n.heads, n.groups, n.heads_of_group(), n.rows, n.keys,
+          row_tiles, key_tiles, key_blocks, static_cast<int>(n.depth), n.causal, V(n.scale)};
       launch<attention_backward_ffma<T, kSide, kDepth>>(Grid{blocks, blocks_for(n.depth, kDepth)},
           Tile::kThreads, sizeof(AttentionGradientTiles<V, kSide, kDepth>), x);
     });

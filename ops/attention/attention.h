@@ -28,17 +28,22 @@ struct AttentionSizes {
   }
 };
 
-// Result i as heads, [B, H, S, D], wherever they lie. REQUIRES: it is not lse.
-inline Tensor heads_of_result(const Call& call, const AttentionSizes& n, int i) {
-  const auto& attrs = call.as<AttentionAttrs>();
-  const Tensor& t = call.out[attrs.merged ? 0 : size_t(i)];
-  if (!attrs.by_rows) return t;
-  const int64_t heads = i == 0 ? n.heads : n.groups,
-                begin = attrs.merged && i > 0 ? n.heads + (i - 1) * n.groups : 0;
-  const Strides& s = t.strides();
-  return Tensor::view_of(t.storage(), t.dtype(), {n.batch, heads, t.size(1), n.depth},
-      {s[0], s[2], s[1], s[3]}, t.offset() + begin * s[2]);
-}
+// Where the heads of result i lie, [B, H, S, D], and in which result. REQUIRES: it is not lse.
+struct HeadsOfResult {
+  const Tensor& in;
+  Strides strides;
+  int64_t begin = 0;
+  HeadsOfResult(const Call& call, const AttentionSizes& n, size_t i)
+      : HeadsOfResult(call, n, i, call.as<AttentionAttrs>()) {}
+
+ private:
+  HeadsOfResult(const Call& call, const AttentionSizes& n, size_t i, const AttentionAttrs& attrs)
+      : in(call.out[attrs.merged ? 0 : i]), strides(in.strides()) {
+    if (!attrs.by_rows) return;
+    if (attrs.merged && i > 0) begin = (n.heads + int64_t(i - 1) * n.groups) * strides[2];
+    std::swap(strides[1], strides[2]);
+  }
+};
 
 namespace on_cpu {
 void attention(const Call& call);

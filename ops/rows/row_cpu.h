@@ -126,7 +126,8 @@ template <class V> struct ChannelRow {
     return {V(total)};
   }
   template <class X> SINTER_FN Number pick(const X& x, int label) const {
-    return {x(Place{label, c * pixels + label})};
+    const int64_t at = std::max(label, 0);  // kNoLabel has none
+    return {x(Place{at, c * pixels + at})};
   }
   template <class T, class F> SINTER_FN void store(Out<T> y, const F& f) const {
     for (int64_t n = 0; n < images; ++n) {

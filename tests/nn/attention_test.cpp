@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "autograd/autograd.h"
+#include "nn/safetensors.h"
 #include "tests/closeness.h"
+#include "tests/python.h"
 #include "tests/test_util.h"
 
 namespace sinter::nn {
@@ -32,6 +34,55 @@ TEST(ScaledDotProductAttention, IsTheOpThatKeepsNoWeights) {
         expect_close(scaled_dot_product_attention(
                          q, k, v, {.causal = causal, .scale = 0.3, .enable_gqa = true}),
             attention(q, k, v, causal, 0.3), 1e-14);
+      }
+    }
+  }
+}
+
+// Both ways of computing it, in f32, forward and backward.
+TEST(ScaledDotProductAttention, AgreesWithTorch) {
+  struct Given {
+    Tensors qkv;
+    Tensor d_o;
+    bool causal;
+  };
+  std::vector<Given> all;
+  NamedTensors given;
+  for (const int64_t places : {1, 7, 64, 1000}) {
+    for (const int64_t depth : {4, 32, 80, 128}) {
+      const int64_t groups = int64_t{1} << all.size() % 3;
+      const Shape of_q{1, 4, places, depth}, of_k{1, groups, places, depth};
+      const std::string n = std::to_string(all.size());
+      Tensors in;
+      for (const auto& [name, shape] :
+          {std::pair{".q", of_q}, {".k", of_k}, {".v", of_k}, {".do", of_q}}) {
+        in.push_back(cast(drawn(shape, in.size() + 1), DType::f32));
+        given.push_back({n + name, in.back()});
+      }
+      all.push_back({{in[0], in[1], in[2]}, in[3], all.size() % 2 == 0});
+      if (all.back().causal) given.push_back({n + ".causal", Tensor::ones({1})});
+    }
+  }
+  const test::TempDir folder;
+  write_safetensors(folder.file("given.safetensors"), given);
+  const int status = test::run_python("nn/torch_attention.py", folder.path());
+  if (status == 77) GTEST_SKIP() << test::kNoTorch;
+  ASSERT_EQ(status, 0);
+  const NamedTensors torch = read_safetensors(folder.file("torch.safetensors")).tensors;
+  for (size_t n = 0; n < all.size(); ++n) {
+    for (const bool fused : {false, true}) {
+      Tensors in;
+      for (const Tensor& t : all[n].qkv) in.push_back(copy(t).set_requires_grad(true));
+      const Tensor o = fused ? attention(in[0], in[1], in[2], all[n].causal)
+                             : scaled_dot_product_attention(in[0], in[1], in[2],
+                                   {.causal = all[n].causal, .enable_gqa = true});
+      backward(o, {.gradient = all[n].d_o});
+      const Tensor found[] = {detach(o), in[0].grad(), in[1].grad(), in[2].grad()};
+      for (size_t i = 0; i < 4; ++i) {
+        const char* const names[] = {".o", ".dq", ".dk", ".dv"};
+        SCOPED_TRACE(sinter::str(n, names[i], " of q ", in[0].describe(), fused ? ", fused" : ""));
+        EXPECT_TRUE(test::close(found[i], *find(torch, std::to_string(n) + names[i]),
+            {.of_each = 1e-5, .absolute = 1e-5}));
       }
     }
   }

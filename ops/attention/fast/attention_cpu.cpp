@@ -149,6 +149,7 @@ template <class T> struct Heads {
   T* data;
   Strides strides;
   explicit Heads(const Tensor& t) : data(t.data<std::remove_const_t<T>>()), strides(t.strides()) {}
+  explicit Heads(const HeadsOfResult& r) : data(r.in.data<T>() + r.begin), strides(r.strides) {}
   T* at(int64_t b, int64_t h, int64_t r) const {
     return data + b * strides[0] + h * strides[1] + r * strides[2];
   }
@@ -280,7 +281,7 @@ template <class T> void forward(const Call& call) {
   constexpr V kInf = std::numeric_limits<V>::infinity();
   const AttentionSizes n(call.in[0], call.in[1], call.as<AttentionAttrs>());
   const Heads<const T> q(call.in[0]), k(call.in[1]), v(call.in[2]);
-  const Heads<T> o(heads_of_result(call, n, 0));
+  const Heads<T> o(HeadsOfResult(call, n, 0));
   V* const lse = call.out[1].data<V>();
   const int64_t blocks = (n.rows + kBlock - 1) / kBlock;
   for_blocks(n.batch, n.heads, blocks, block_cost(n), [&](int64_t b, int64_t h, int64_t block) {
@@ -332,9 +333,9 @@ template <class T> class Backward {
         v_(call.in[3]),
         o_(call.in[4]),
         lse_(call.in[5].data<V>()),
-        dq_(heads_of_result(call, n_, 0)),
-        dk_(heads_of_result(call, n_, 1)),
-        dv_(heads_of_result(call, n_, 2)),
+        dq_(HeadsOfResult(call, n_, 0)),
+        dk_(HeadsOfResult(call, n_, 1)),
+        dv_(HeadsOfResult(call, n_, 2)),
         width_(round_up(n_.depth, kLanes<V>)),
         blocks_((n_.rows + kBlock - 1) / kBlock) {}
 
