@@ -535,7 +535,6 @@ void row_chain(const Call& call) {
       return launch_for.template operator()<16, true, Act::gelu>();
     if (attrs.act != Act::relu) return launch_for.template operator()<64, false, Act::none>();
     if (few && whole) return launch_for.template operator()<16, true, Act::relu>();
-    if (few) return launch_for.template operator()<16, false, Act::relu>();
     if (whole) return launch_for.template operator()<64, true, Act::relu>();
     launch_for.template operator()<64, false, Act::relu>();
   };
