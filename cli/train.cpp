@@ -196,10 +196,11 @@ int dry_run(Run& run) {
   const Tensors batch = run.job.first_batch();
   for (int64_t i = 0; i < steps; ++i) run.trainer->step(batch);
   const Evaluated e = run.evaluate_on(Set::test, run.flags.optimizer.eval_batch);
-  const std::string rows = run.job.rows().first;
-  run.out.result("dry run", "{}: loss {:.4f}; {} test {}: {} {}; nothing was written",
-      count_of(steps, "step"), run.trainer->state().last_loss, e.rows, rows, run.metric.name,
-      e.metric_text);
+  const std::string rows = run.job.rows().first, &name = run.metric.name;
+  const bool named = e.metric_text.find(name) != std::string::npos;  // "4.104 bits"
+  run.out.result("dry run", "{}: loss {:.4f}; {} test {}: {}{}; nothing was written",
+      count_of(steps, "step"), run.trainer->state().last_loss, e.rows, rows,
+      named ? "" : name + " ", e.metric_text);
   report_capture(run);
   run.out.json("sinter.dry-run/1",
       {{"loss", run.trainer->state().last_loss}, {rows, e.rows}, {run.metric.name, e.metric}});

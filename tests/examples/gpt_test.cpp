@@ -462,6 +462,14 @@ TEST(GptProgram, ARecordEndsWithItsBudgetAndTellsTheLastLosses) {
   program.run(0, {"train", "--text", "text", "--val", "0", "--steps", "3", "--out", "r"});
   expect_facts(program.run(2, {"eval", "--from", "r", "--set", "val"}).err,
       {"--set val: the run has held out nothing"});
+  expect_facts(program.run(0, {"train", "--dry-run", "--text", "text"}).out, {" 12 test lines: "});
+  EXPECT_EQ(times_in(program.run(0, {"train", "--dry-run"}).out, "bits"), 1);
+}
+
+// Of bytes that are no letter each stands as its number, and what is a letter as itself.
+TEST(GptSample, PrintsNoBytesThatAreNoLetters) {
+  EXPECT_EQ(printable({"a\xff\u00e4\xe2\x82", "\x80\x01\u20ac\nb"}),
+      "a\\xff\u00e4\\xe2\\x82\n\\x80\\x01\u20ac\nb\n");
 }
 
 TEST(GptProgram, ComparesBlamesAndInspects) {
