@@ -83,6 +83,8 @@ class Job {
   virtual std::string preset(const std::string&) const { return ""; }
   // The training time that one is to keep on two quiet cores, where one is set.
   virtual std::optional<double> preset_seconds(const std::string&) const { return {}; }
+  // The seconds after which a run of it ends in `speedrun`, where it has so many.
+  virtual std::optional<double> preset_budget(const std::string&) const { return {}; }
 
   // ---- what it is, in words
   virtual std::string name() const = 0;                // begins the names of files: "mlp"

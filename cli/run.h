@@ -96,6 +96,11 @@ struct Run {
   std::string config;
   Stopwatch time;
   int64_t per_epoch = 0, steps = 0, epochs = 0;
+  // Of `speedrun --budget`: a run ends with the first step that ends later than so many seconds of
+  // training after the first began. Then there is the mean of the losses of the last 100 steps,
+  // each taken before its update; for that the loss is read after each step.
+  std::optional<double> budget;
+  double recent_loss = 0;
   int64_t first_step = 0, first_epoch = 0;  // of this process
   int64_t saved_step = -1;                  // of the newest checkpoint
 

@@ -2,9 +2,12 @@
 // intervals, and whether its target holds. The runs are those of `train`, one after the other in
 // one process, so the first also pays for what a process does once; they write nothing. Where rows
 // are held out the metric is that of them: a recipe is chosen by them, and never by the test set.
+// With --budget a run ends after so many seconds, and its loss stands beside that of the last
+// steps.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cli/process.h"
 #include "cli/run.h"
@@ -18,26 +21,33 @@ namespace {
 
 struct SpeedrunFlags {
   int64_t seeds = 5;
-  std::optional<double> target_seconds;
+  std::optional<double> target_seconds, budget;
 };
 
 struct SeedRow {
   uint64_t seed;
+  int64_t steps;
   double metric, loss, seconds;  // the metric as it is shown
+  double recent_loss;            // with a budget: of the last steps
 };
 
 struct Speedrun {
   Metric metric;
   std::string set{};  // of the rows that were read: "test", or "held-out"
-  int64_t rows = 0, steps = 0;
+  int64_t rows = 0;
   std::vector<SeedRow> runs{};
-  profiler::Estimate mean{}, seconds{};
-  std::optional<double> target, target_seconds;
+  profiler::Estimate mean{}, seconds{}, loss{}, recent_loss{};
+  std::optional<double> target, target_seconds, budget;
 
   std::vector<double> all(double SeedRow::*number) const {
     std::vector<double> out;
     for (const SeedRow& run : runs) out.push_back(run.*number);
     return out;
+  }
+  int64_t steps() const {  // their mean: without a budget all have as many
+    double sum = 0;
+    for (const SeedRow& run : runs) sum += double(run.steps);
+    return std::llround(sum / double(runs.size()));
   }
   double worst() const {
     const std::vector<double> found = all(&SeedRow::metric);
@@ -55,8 +65,9 @@ struct Speedrun {
   }
 };
 
-std::string interval(const profiler::Estimate& e, const std::string& unit) {
-  return fmt::format("{:.2f}{} [{:.2f}, {:.2f}]", e.value, unit, e.low, e.high);
+std::string interval(const profiler::Estimate& e, const std::string& unit, int decimals = 2) {
+  return fmt::format(
+      "{:.{}f}{} [{:.{}f}, {:.{}f}]", e.value, decimals, unit, e.low, decimals, e.high, decimals);
 }
 
 // The runs as far as no signal comes.
@@ -77,6 +88,9 @@ void run_seeds(int64_t seeds, Job& job, const Flags& given, Speedrun& speedrun, 
     train.common->seed = first + uint64_t(i);
     Run run(job, given, nullptr, alone, silent);
     run.log.emplace("", 0, run.metric.name);
+    run.budget = speedrun.budget;
+    // What is before the first step is no part of a budget.
+    const double before = run.budget ? run.time.seconds() : 0;
     StepProfile none(run);
     train_steps(run, none);
     const bool is_test = run.data.val == 0;
@@ -84,11 +98,14 @@ void run_seeds(int64_t seeds, Job& job, const Flags& given, Speedrun& speedrun, 
     if (!e.complete) break;
     speedrun.set = is_test ? "test" : "held-out";
     speedrun.rows = e.rows;
-    speedrun.steps = run.at().step;
-    const SeedRow& row = speedrun.runs.emplace_back(
-        SeedRow{train.common->seed, run.metric.scale * e.metric, e.loss, run.time.seconds()});
-    out.result(str("seed ", row.seed), "{:.2f}{}  loss {}  {:.2f} s", row.metric, run.metric.unit,
-        cli::loss(row.loss), row.seconds);
+    const SeedRow& row = speedrun.runs.emplace_back(SeedRow{train.common->seed, run.at().step,
+        run.metric.scale * e.metric, e.loss, run.time.seconds() - before, run.recent_loss});
+    const std::string recent = run.budget
+                                   ? fmt::format("  last 100 steps {}  {}",
+                                         cli::loss(row.recent_loss), count_of(row.steps, "step"))
+                                   : "";
+    out.result(str("seed ", row.seed), "{:.2f}{}  loss {}{}  {:.2f} s", row.metric, run.metric.unit,
+        cli::loss(row.loss), recent, row.seconds);
   }
 }
 
@@ -101,8 +118,10 @@ int run_speedrun(
   catch_signals();
   const Metric metric = job.metric();
   const std::string rows = job.rows().first;
-  Speedrun speedrun{
-      .metric = metric, .target = job.flags.run.target, .target_seconds = flags.target_seconds};
+  Speedrun speedrun{.metric = metric,
+      .target = job.flags.run.target,
+      .target_seconds = flags.target_seconds,
+      .budget = flags.budget};
   run_seeds(flags.seeds, job, given, speedrun, out);
   if (interrupted())
     return out.stopped(str(
@@ -118,7 +137,16 @@ int run_speedrun(
   const std::string found = interval(mean, metric.unit), seconds = interval(time, " s");
   out.result(metric.name, "{}, worst {:.2f}, of {} {} {}", found, speedrun.worst(),
       grouped(speedrun.rows), speedrun.set, rows);
-  out.result("time", "{} of training, {}", seconds, count_of(speedrun.steps, "step"));
+  std::string losses;  // columns of the row
+  if (speedrun.budget) {
+    speedrun.loss = profiler::mean_interval(speedrun.all(&SeedRow::loss));
+    speedrun.recent_loss = profiler::mean_interval(speedrun.all(&SeedRow::recent_loss));
+    const std::string loss = interval(speedrun.loss, "", 3),
+                      recent = interval(speedrun.recent_loss, "", 3);
+    out.result("loss", "{}, of the last 100 steps {}", loss, recent);
+    losses = str(loss, " | ", recent, " | ");
+  }
+  out.result("time", "{} of training, {}", seconds, count_of(speedrun.steps(), "step"));
   out.result("machine", machine);
   const std::optional<bool> holds = speedrun.holds();
   if (holds) {
@@ -126,22 +154,29 @@ int run_speedrun(
         "target", "{}: {} at 95 %", speedrun.target_text(), *holds ? "holds" : "does not hold");
   }
   // Of docs/results/speedrun.md.
-  const std::string row =
-      fmt::format("| {} | {} | {:.2f} | {} | {} | {} | {} | {}{} |", job.flags.run.preset,
-          interval(mean, ""), speedrun.worst(), interval(time, ""), speedrun.runs.size(),
-          speedrun.steps, machine, app.git_id(), speedrun.set == "test" ? "" : ", " + speedrun.set);
+  const std::string row = fmt::format("| {} | {} | {:.2f} | {}{} | {} | {} | {} | {}{} |",
+      job.flags.run.preset, interval(mean, ""), speedrun.worst(), losses, interval(time, ""),
+      speedrun.runs.size(), speedrun.steps(), machine, app.git_id(),
+      speedrun.set == "test" ? "" : ", " + speedrun.set);
   out.result("row", row);
   Json object = {{"preset", job.flags.run.preset}, {"machine", machine}, {"commit", app.git_id()},
-      {"set", speedrun.set}, {rows, speedrun.rows}, {"steps", speedrun.steps}, {metric.name, mean},
-      {"worst_" + metric.name, speedrun.worst()}, {"seconds", time}};
+      {"set", speedrun.set}, {rows, speedrun.rows}, {"steps", speedrun.steps()},
+      {metric.name, mean}, {"worst_" + metric.name, speedrun.worst()}, {"seconds", time}};
   std::string target = metric.target;
   std::ranges::replace(target, '-', '_');
   object[target] = speedrun.target;
   object["target_seconds"] = speedrun.target_seconds;
   object["holds"] = holds;
-  for (const SeedRow& run : speedrun.runs)
-    object["runs"].push_back({{"seed", std::to_string(run.seed)}, {metric.name, run.metric},
-        {"loss", run.loss}, {"seconds", run.seconds}});
+  if (speedrun.budget) {
+    object["budget"] = *speedrun.budget;
+    object["loss"] = speedrun.loss;
+    object["last_100_loss"] = speedrun.recent_loss;
+  }
+  for (const SeedRow& run : speedrun.runs) {
+    Json& of_run = object["runs"].emplace_back(Json{{"seed", std::to_string(run.seed)},
+        {metric.name, run.metric}, {"loss", run.loss}, {"seconds", run.seconds}});
+    if (speedrun.budget) of_run.update({{"last_100_loss", run.recent_loss}, {"steps", run.steps}});
+  }
   object["row"] = row;
   out.json("sinter.speedrun/1", object);
   SINTER_CHECK(holds.value_or(true), check,
@@ -164,10 +199,15 @@ void add_speedrun(App& app, Command& command, const JobMaker& make) {
   add_target_flag(flags, train.run, job->metric());
   Flag& seconds = flags.number(
       "target-seconds", speedrun.target_seconds, 0, 1e6, "wanted training time; exit 7 above it");
+  Flag& budget = flags.number("budget", speedrun.budget, 0, 1e6,
+      "seconds from a run's first step, behind which it ends; the last 100 losses are told");
   for (const std::string& name : job->presets()) {
-    if (const std::optional<double> wanted = job->preset_seconds(name))
-      seconds.standard +=
-          fmt::format("{}{} {}", seconds.standard.empty() ? "" : ", ", name, *wanted);
+    const auto add = [&name](Flag& flag, std::optional<double> number) {
+      if (number)
+        flag.standard += fmt::format("{}{} {}", flag.standard.empty() ? "" : ", ", name, *number);
+    };
+    add(seconds, job->preset_seconds(name));
+    add(budget, job->preset_budget(name));
   }
   flags.choice("mode", train.mode.mode, {"eager", "fused"}, "");
   add_rules_flag(flags, train.mode.rules);
@@ -185,6 +225,7 @@ void add_speedrun(App& app, Command& command, const JobMaker& make) {
   };
   command.check = [&flags, &train] {
     if (!speedrun.target_seconds) speedrun.target_seconds = job->preset_seconds(train.run.preset);
+    if (!speedrun.budget) speedrun.budget = job->preset_budget(train.run.preset);
     check_flags(flags, *job, Use::run);
   };
   command.run = [&](Output& out) { return run_speedrun(speedrun, *job, flags, app, out); };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -24,6 +25,7 @@ class Loop {
     return run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
   }
   void after_step();
+  void keep_to_budget();
   void show_progress();
   void look_at_loss();
   void end_epoch();
@@ -31,7 +33,10 @@ class Loop {
   Run& run_;
   nn::TrainingState& at_;
   StepProfile& profile_;
-  double before_ = run_.time.seconds(), before_epoch_ = before_;       // seconds of training
+  double before_ = run_.time.seconds(), before_epoch_ = before_;  // seconds of training
+  // With a budget: sum and number of all losses of the epoch so far, and of each of the last steps.
+  std::pair<double, double> of_epoch_{};
+  std::deque<std::pair<double, double>> of_steps_;
   bool told_flat_ = false, told_diverges_ = false, told_nan_ = false;  // each once, in all epochs
 };
 
@@ -65,6 +70,7 @@ void Loop::run() {
 
 void Loop::after_step() {
   profile_.step(run_.trainer->timer());
+  if (run_.budget) keep_to_budget();
   const double minutes =
       (run_.time.running_seconds() - before_) * double(run_.steps - run_.first_step) / 60;
   if (at_.step == run_.first_step + 1 && run_.device.type == Device::Type::simt && minutes > 1)
@@ -78,6 +84,20 @@ void Loop::after_step() {
   if (epoch_is_over() || !run_.progress.due()) return;
   const profiler::Pause no_step(profile_.session());
   show_progress();
+}
+
+void Loop::keep_to_budget() {
+  constexpr size_t kRecent = 100;
+  const StepState state = run_.trainer->state();
+  const std::pair<double, double> now{state.loss_sum, double(state.loss_rows)};
+  of_steps_.emplace_back(now.first - of_epoch_.first, now.second - of_epoch_.second);
+  of_epoch_ = now;
+  if (of_steps_.size() > kRecent) of_steps_.pop_front();
+  if (run_.time.running_seconds() - before_ >= *run_.budget) run_.steps = at_.step;
+  if (at_.step < run_.steps) return;
+  std::pair<double, double> all{};
+  for (const auto& [sum, n] : of_steps_) all = {all.first + sum, all.second + n};
+  run_.recent_loss = all.first / all.second;
 }
 
 void Loop::show_progress() {
@@ -157,6 +177,7 @@ void Loop::end_epoch() {
     at_.window_loss = 0;
     at_.window_rows = 0;
     run_.trainer->end_epoch();
+    of_epoch_ = {};
   }
   const bool planned = ends || (every > 0 && row.number % every == 0) || save_is_due();
   if (planned) run_.save_all(true);
@@ -175,10 +196,11 @@ int dry_run(Run& run) {
   const Tensors batch = run.job.first_batch();
   for (int64_t i = 0; i < steps; ++i) run.trainer->step(batch);
   const Evaluated e = run.evaluate_on(Set::test, run.flags.optimizer.eval_batch);
-  const std::string rows = run.job.rows().first;
-  run.out.result("dry run", "{}: loss {:.4f}; {} test {}: {} {}; nothing was written",
-      count_of(steps, "step"), run.trainer->state().last_loss, e.rows, rows, run.metric.name,
-      e.metric_text);
+  const std::string rows = run.job.rows().first, &name = run.metric.name;
+  const bool named = e.metric_text.find(name) != std::string::npos;  // "4.104 bits"
+  run.out.result("dry run", "{}: loss {:.4f}; {} test {}: {}{}; nothing was written",
+      count_of(steps, "step"), run.trainer->state().last_loss, e.rows, rows,
+      named ? "" : name + " ", e.metric_text);
   report_capture(run);
   run.out.json("sinter.dry-run/1",
       {{"loss", run.trainer->state().last_loss}, {rows, e.rows}, {run.metric.name, e.metric}});

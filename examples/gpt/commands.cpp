@@ -40,6 +40,8 @@ int run_eval(
   const Loading loading{.device = device, .given = given, .use = Use::run, .out = out};
   job.load(loading);
   job.make_batches(loading);
+  SINTER_CHECK(set == "test" || job.data().val > 0, usage,
+      "usage: --set val: the run has held out nothing: its --val is 0", "--set test");
   const Evaluated e = job.evaluate(*model, set == "val" ? Set::val : Set::test, INT64_MAX, nullptr);
   if (!e.complete) return out.stopped(str("within the ", set, " set"));
   out.result(set, e.text);

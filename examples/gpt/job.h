@@ -1,6 +1,8 @@
 // What gpt trains, as the commands of cli/ see it.
 #pragma once
 
+#include <array>
+
 #include "cli/job.h"
 #include "examples/gpt/model.h"
 #include "examples/gpt/text.h"
@@ -15,7 +17,10 @@ class GptJob : public cli::TensorJob {
   void add_flags(cli::Flags& to, cli::Use use) override;
   void add_loss_flags(cli::Flags& to) override;
   void check(const cli::Flags& given, cli::Use use) override;
-  std::vector<std::string> presets() const override { return {"names", "shakespeare"}; }
+  std::vector<std::string> presets() const override { return {"names", "record", "shakespeare"}; }
+  std::optional<double> preset_budget(const std::string& name) const override {
+    return name == "shakespeare" ? std::nullopt : std::optional(1.0);
+  }
   std::string preset(const std::string& name) const override;
 
   std::string name() const override { return "gpt"; }
@@ -52,8 +57,12 @@ class GptJob : public cli::TensorJob {
   Tensor score(const Tensor& output, const Tensor& target) const override;
 
  private:
+  // Where of n documents or letters, which are read from the first on, those that are held out
+  // begin, and those of the test, which are a tenth, one at least.
+  std::array<int64_t, 2> parts_of_set(int64_t n) const;
   bool is_bytes() const { return symbols_ == "bytes"; }
   std::string file_, symbols_ = "chars", letters_, dtype_ = "f32";
+  std::optional<int64_t> val_;
   bool stream_ = false, opened_ = false;
   Vocabulary vocabulary_;
 };

@@ -12,7 +12,7 @@ using namespace sinter::gpt;
 void add_speedrun_of_names(App& app, Command& command) {
   add_speedrun(app, command, [](CommonFlags& common) {
     auto job = make_job(common);
-    job->flags.run.preset = "names";
+    job->flags.run.preset = "record";
     return job;
   });
 }

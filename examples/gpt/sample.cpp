@@ -1,5 +1,7 @@
 #include "examples/gpt/sample.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -79,7 +81,16 @@ std::vector<std::string> sample(nn::Module& model, const Vocabulary& vocabulary,
 std::string printable(const std::vector<std::string>& samples) {
   std::string out;
   for (const std::string& text : samples) {
-    for (const std::string_view line : parts_of(text, "\n")) out += escaped(line) + "\n";
+    for (const std::string_view line : parts_of(text, "\n")) {
+      for (size_t at = 0; at < line.size();) {
+        const size_t begin = at;
+        if (next_letter(line, at) == 0) at = begin + 1;
+        const bool raw = at == begin + 1 && uint8_t(line[begin]) >= 0x80;
+        out += raw ? fmt::format("\\x{:02x}", uint8_t(line[begin]))
+                   : escaped(line.substr(begin, at - begin));
+      }
+      out += "\n";
+    }
   }
   return out;
 }

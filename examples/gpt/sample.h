@@ -22,7 +22,7 @@ struct SampleOptions {
 // is, when a signal comes. Throws data for a letter of the prompt that the model does not know.
 std::vector<std::string> sample(
     nn::Module& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options);
-// A line each, or those of a text; control letters as \xNN.
+// A line each, or those of a text; control letters, and bytes that are none, as \xNN.
 std::string printable(const std::vector<std::string>& samples);
 
 }  // namespace sinter::gpt

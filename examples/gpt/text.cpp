@@ -9,10 +9,7 @@
 #include "data/bytes.h"
 
 namespace sinter::gpt {
-namespace {
 
-// The letter at `at`, which moves behind it; 0 where there is none of UTF-8: too long a form, half
-// of a pair of UTF-16, what is cut off, or a NUL.
 char32_t next_letter(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : 0U; };
   const uint32_t first = byte(at++);
@@ -28,6 +25,8 @@ char32_t next_letter(std::string_view text, size_t& at) {
                       letter < 0x110000 && (letter < 0xd800 || letter > 0xdfff);
   return is_one ? letter : 0;
 }
+
+namespace {
 
 void append(std::string& out, char32_t letter, bool bytes) {
   if (bytes || letter < 0x80) {

@@ -17,6 +17,9 @@ inline constexpr int32_t kNoLabel = -1;
 
 // A letter by its number in Unicode, or a byte's.
 using Letters = std::vector<char32_t>;
+// The letter at `at`, which moves behind it; 0 where there is none of UTF-8: too long a form, half
+// of a pair of UTF-16, what is cut off, or a NUL.
+char32_t next_letter(std::string_view text, size_t& at);
 // Throws for a NUL or what is no UTF-8, at its line; in `bytes` each byte is a letter. `name`: of
 // the text.
 Letters letters_of(std::string_view text, bool bytes, const std::string& name);

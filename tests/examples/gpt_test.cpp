@@ -427,6 +427,51 @@ TEST(GptProgram, ReadsATextOfLinesOrOneText) {
   }
 }
 
+// A budget ends a run before its steps do. Without a rate the 100 steps of an epoch have the same
+// mean loss each time.
+TEST(GptProgram, ARecordEndsWithItsBudgetAndTellsTheLastLosses) {
+  const GptProgram program;
+  std::string text;
+  for (int i = 0; i < 125; ++i) text += str("ab", std::string(size_t(i % 5), 'c'), "\n");
+  program.write("text", text);
+  const Words speedrun{"speedrun", "--text", "text", "--seeds", "2", "--threads", "1", "--batch",
+      "1", "--eval-batch-size", "7"};
+  const nlohmann::json cut = json_of(program, speedrun + Words{"--budget", "0", "--steps", "50"});
+  EXPECT_EQ(cut["budget"], 0);
+  for (const auto& run : cut["runs"]) EXPECT_EQ(run["steps"], 1) << "the first ends later";
+  const nlohmann::json all = json_of(
+      program, speedrun + Words{"--lr", "0", "--budget", "1000", "--val", "13", "--steps", "250"});
+  EXPECT_EQ(all["set"], "held-out");
+  EXPECT_EQ(all["lines"], 13);
+  for (const auto& run : all["runs"]) {
+    EXPECT_EQ(run["steps"], 250) << "two and a half epochs of 100";
+    EXPECT_NEAR(double(run["bits"]), double(run["loss"]) / std::log(2), 1e-6);
+    EXPECT_GT(double(run["last_100_loss"]), 0);
+  }
+  const Words epoch{"--lr", "0", "--budget", "1000", "--val", "13"};
+  const nlohmann::json one = json_of(program, speedrun + epoch + Words{"--steps", "100"}),
+                       two = json_of(program, speedrun + epoch + Words{"--steps", "200"});
+  for (int i = 0; i < 2; ++i)
+    EXPECT_NEAR(
+        double(one["runs"][i]["last_100_loss"]), double(two["runs"][i]["last_100_loss"]), 1e-6);
+  const Result r = program.run(0, speedrun);
+  expect_facts(r.out, {"  last 100 steps ", "of the last 100 steps ", " of 12 test lines"});
+  expect_facts(program.run(2, {"train", "--budget", "1"}).err, {"--budget"});
+  expect_facts(program.run(3, {"train", "--text", "text", "--val", "113"}).err,
+      {"--val 113 leaves none to train on: there are 125 lines, of which 12 are the test"});
+  program.run(0, {"train", "--text", "text", "--val", "0", "--steps", "3", "--out", "r"});
+  expect_facts(program.run(2, {"eval", "--from", "r", "--set", "val"}).err,
+      {"--set val: the run has held out nothing"});
+  expect_facts(program.run(0, {"train", "--dry-run", "--text", "text"}).out, {" 12 test lines: "});
+  EXPECT_EQ(times_in(program.run(0, {"train", "--dry-run"}).out, "bits"), 1);
+}
+
+// Of bytes that are no letter each stands as its number, and what is a letter as itself.
+TEST(GptSample, PrintsNoBytesThatAreNoLetters) {
+  EXPECT_EQ(printable({"a\xff\u00e4\xe2\x82", "\x80\x01\u20ac\nb"}),
+      "a\\xff\u00e4\\xe2\\x82\n\\x80\\x01\u20ac\nb\n");
+}
+
 TEST(GptProgram, ComparesBlamesAndInspects) {
   const GptProgram program;
   const Words step{"--threads", "1"};
