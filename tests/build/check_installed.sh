@@ -44,13 +44,14 @@ if grep -rE '#include "' "$work/prefix/include"; then
 fi
 programs=$work/prefix/bin
 # An empty place of a RUNPATH is the current folder: hostile, and looked through for each library.
-if readelf -d "$build"/bin/{mnist,geglu} "$programs"/* | grep -E 'RUNPATH.*(\[:|::|:\])'; then
+if readelf -d "$build"/bin/{mnist,geglu,gpt} "$programs"/* | grep -E 'RUNPATH.*(\[:|::|:\])'; then
   echo "the lines above have an empty place"
   exit 1
 fi
-[[ $(ls "$programs") == $'geglu\nmnist' ]] || { ls "$programs"; exit 1; }
+[[ $(ls "$programs") == $'geglu\ngpt\nmnist' ]] || { ls "$programs"; exit 1; }
 "$programs/mnist" train --data synthetic --limit 200 --val 0 --steps 3 --out "$work/run" --quiet
 "$programs/geglu" --version
+"$programs/gpt" --version
 "$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)
 "$work/build/guide"
 "$work/build/own_job" train --threads 1 --signal-in 3 --out "$work/own" --quiet || [[ $? == 130 ]]
