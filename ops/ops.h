@@ -151,8 +151,9 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 // x[.., S, C] row r has the columns 0..r, and no mask is in memory; the others get 0, or -inf.
 Tensor softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
 Tensor log_softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
-// In place of the label of a row that does not count.
-constexpr int32_t kNoLabel = std::numeric_limits<int32_t>::min();
+// In place of the label of a row that does not count. Not the least number, to which a cast brings
+// every i64 below it.
+constexpr int32_t kNoLabel = std::numeric_limits<int32_t>::min() + 1;
 // log-probabilities [B, C], labels i32 or i64 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
 // logp[c]. A row whose label is `ignore_index` does not count: its loss and its gradient are 0, and
 // a mean is that of the others (Note [Rows that do not count] in ops/rows/losses.cpp).
