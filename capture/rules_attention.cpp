@@ -22,12 +22,14 @@ namespace {
 
 constexpr char kName[] = "attention";
 
-// A matrix with its last two dims exchanged.
-Value turned(Value v) {
-  std::swap(v.shape[-1], v.shape[-2]);
-  std::swap(v.strides[-1], v.strides[-2]);
+Value exchanged(Value v, int a, int b) {
+  std::swap(v.shape[a], v.shape[b]);
+  std::swap(v.strides[a], v.strides[b]);
   return v;
 }
+// A matrix with its last two dims exchanged; heads [B, H, S, D] as rows [B, S, H, D], or back.
+Value turned(Value v) { return exchanged(std::move(v), -1, -2); }
+Value by_rows(Value v) { return exchanged(std::move(v), 1, 2); }
 
 // The same elements of the same memory; where there is one, a stride says nothing.
 bool same(const Value& a, const Value& b) {
@@ -330,10 +332,7 @@ struct Copied {
   int node = -1, value = -1;
 };
 Copied copy_by_rows(const Rewriter& r, int value) {
-  const Value& heads = r.graph.values[value];
-  Value rows = heads;
-  std::swap(rows.shape[1], rows.shape[2]);
-  std::swap(rows.strides[1], rows.strides[2]);
+  const Value rows = by_rows(r.graph.values[value]);
   for (const int n : r.readers(value)) {
     if (r.node(n).op == &kCopyOp && same(r.graph.values[r.node(n).in[0]], rows))
       return {n, r.node(n).out[0]};
@@ -353,10 +352,8 @@ bool o_by_rows(Rewriter& r, int i) {
   node.out[0] = copied.value;
   node.attrs.set("by_rows", true);
   if (!r.fuse(kName, {i, copied.node}, std::move(node))) return false;
-  const Value& rows = r.graph.values[copied.value];
-  Strides strides = rows.strides;
-  std::swap(strides[1], strides[2]);
-  r.move(o, rows.buffer, strides, rows.offset);
+  const Value heads = by_rows(r.graph.values[copied.value]);
+  r.move(o, heads.buffer, heads.strides, heads.offset);
   return true;
 }
 
@@ -365,15 +362,14 @@ bool gradients_by_rows(Rewriter& r, int i) {
   std::vector<int> members{i};
   for (int& out : node.out) {
     const Copied copied = copy_by_rows(r, out);
-    Value rows = r.graph.values[out];
-    const bool either = rows.shape[1] == 1 || rows.shape[2] == 1,  // way it lies alike
+    Value rows = by_rows(r.graph.values[out]);
+    const bool alike = rows.shape[1] == 1 || rows.shape[2] == 1,  // either way
         read = r.is_output(out) || r.is_gradient(out) || !r.readers(out).empty();
-    std::swap(rows.shape[1], rows.shape[2]);
     rows.strides = contiguous_strides(rows.shape);
     if (copied.node >= 0 && r.only_reader(out) == copied.node && !r.is_gradient(out)) {
       members.push_back(copied.node);
       out = copied.value;
-    } else if (either || !read) {
+    } else if (alike || !read) {
       out = r.graph.add_value(rows);
     } else {
       return false;

@@ -74,17 +74,17 @@ bool keeps_to_rows(const Value& view, int64_t width) {
 void place_parts(Rewriter& r, int whole, std::initializer_list<int> parts, int dim) {
   const Value w = r.graph.values[whole];
   int64_t begin = 0;
-  for (const int half : parts) {
-    const int64_t width = std::max<int64_t>(r.graph.values[half].strides[0], 1);
+  for (const int part : parts) {
+    const int64_t width = std::max<int64_t>(r.graph.values[part].strides[0], 1);
     // A step over rows is one over rows of the whole.
     const auto wider = [&](int64_t step) { return step / width * w.strides[0] + step % width; };
-    for (const int v : r.values_beside(half)) {
+    for (const int v : r.values_beside(part)) {
       Strides strides = r.graph.values[v].strides;
       for (int d = 0; d < strides.rank(); ++d) strides[d] = wider(strides[d]);
       r.move(v, w.buffer, strides, begin + wider(r.graph.values[v].offset));
     }
-    r.move(half, w.buffer, w.strides, begin);
-    begin += w.strides[dim] * r.graph.values[half].shape[dim];
+    r.move(part, w.buffer, w.strides, begin);
+    begin += w.strides[dim] * r.graph.values[part].shape[dim];
   }
 }
 

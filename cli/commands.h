@@ -12,5 +12,7 @@ Setup add_calibrate, add_diff;
 // explain WORD: of a glossary whose items begin "- **word, word** text"; it outlives the program's
 // main().
 void add_explain(App& app, Command& command, const char* glossary);
+// diff, calibrate and explain, in the words of all programs.
+void add_profile_commands(App& app, const char* glossary);
 
 }  // namespace sinter::cli

@@ -135,4 +135,15 @@ void add_explain(App& app, Command& command, const char* glossary) {
   command.run = [&app, glossary](Output& out) { return run_explain(app, glossary, inputs, out); };
 }
 
+void add_profile_commands(App& app, const char* glossary) {
+  app.add("diff",
+      "Compares two profiles, of --profile=json or of PyTorch's profiler (export_chrome_trace): "
+      "the step and each row, B against A.",
+      add_diff);
+  app.add("calibrate",
+      "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
+  app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
+      [glossary](App& here, Command& command) { add_explain(here, command, glossary); });
+}
+
 }  // namespace sinter::cli

@@ -68,6 +68,11 @@ class MultiheadAttention : public ProductLayer {
   std::shared_ptr<Linear> out_proj_;
 };
 
+// x + part, in the type of x, whatever that of the products is (enable_bf16).
+inline Tensor add_residual(const Tensor& x, const Tensor& part) {
+  return x + (part.dtype() == x.dtype() ? part : cast(part, x.dtype()));
+}
+
 struct EncoderLayerOptions {
   int64_t hidden = 2048;            // PyTorch's dim_feedforward
   std::string activation = "relu";  // a word of activation_names()
@@ -94,14 +99,9 @@ class TransformerEncoderLayer : public Module {
   }
   // x[B, S, E] -> [B, S, E]
   Tensor forward(const Tensor& x) override {
-    // In the type of x, whatever that of the products is (enable_bf16).
-    const auto added = [&](const Tensor& to, const Tensor& part) {
-      const Tensor kept = (*dropout_)(part);
-      return to + (kept.dtype() == x.dtype() ? kept : cast(kept, x.dtype()));
-    };
-    const Tensor y = added(x, (*self_attn_)((*norm1_)(x)));
+    const Tensor y = add_residual(x, (*dropout_)((*self_attn_)((*norm1_)(x))));
     const Tensor hidden = (*dropout_)((*activation_)((*linear1_)((*norm2_)(y))));
-    return added(y, (*linear2_)(hidden));
+    return add_residual(y, (*dropout_)((*linear2_)(hidden)));
   }
   std::string describe() const override { return "TransformerEncoderLayer"; }
 

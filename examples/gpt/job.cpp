@@ -202,7 +202,7 @@ std::shared_ptr<nn::Module> GptJob::make_model(Device device) {
 
 std::function<Tensor(const Tensor&, const Tensor&)> GptJob::loss() const {
   // Only documents are padded.
-  const auto ignored = stream_ ? std::nullopt : std::optional<int64_t>(kNoLabel);
+  const auto ignored = stream_ ? std::nullopt : std::optional<int64_t>(kIgnoredLabel);
   return [ignored](const Tensor& logits, const Tensor& labels) {
     return cross_entropy(reshape(logits, {-1, logits.size(2)}), reshape(labels, {-1}), 0, ignored);
   };

@@ -52,13 +52,6 @@ int main(int argc, char** argv) {
       [](App& a, Command& c) { add_inspect(a, c, make_job); });
   app.add("bench", "Times the whole step, eager against fused, over batches and widths.",
       add_bench_of_names);
-  app.add("diff",
-      "Compares two profiles, of --profile=json or of PyTorch's profiler (export_chrome_trace): "
-      "the step and each row, B against A.",
-      add_diff);
-  app.add("calibrate",
-      "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
-  app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
-      [](App& a, Command& c) { add_explain(a, c, sinter::kGlossary); });
+  add_profile_commands(app, sinter::kGlossary);
   return app.main(argc, argv);
 }

@@ -34,12 +34,6 @@ inline std::shared_ptr<nn::Module> make_norm(const GptOptions& options) {
   return std::make_shared<nn::RMSNorm>(options.width, 1e-5, false);
 }
 
-// part, dropped out, added in the type of x, whatever that of the products is (enable_bf16).
-inline Tensor added(const Tensor& x, const Tensor& part, nn::Module& dropout) {
-  const Tensor kept = dropout(part);
-  return x + (kept.dtype() == x.dtype() ? kept : cast(kept, x.dtype()));
-}
-
 class Block : public nn::Module {
  public:
   explicit Block(const GptOptions& o)
@@ -54,8 +48,9 @@ class Block : public nn::Module {
         dropout_(add("dropout", std::make_shared<nn::Dropout>(o.dropout))) {}
   // x[B, S, E] -> [B, S, E]
   Tensor forward(const Tensor& x) override {
-    const Tensor y = added(x, (*self_attn_)((*norm1_)(x)), *dropout_);
-    return added(y, (*linear2_)((*act_)((*linear1_)((*norm2_)(y)))), *dropout_);
+    const Tensor y = nn::add_residual(x, (*dropout_)((*self_attn_)((*norm1_)(x))));
+    const Tensor hidden = (*act_)((*linear1_)((*norm2_)(y)));
+    return nn::add_residual(y, (*dropout_)((*linear2_)(hidden)));
   }
   std::string describe() const override { return "Block"; }
 

@@ -166,7 +166,7 @@ Tensors token_rows(const std::vector<std::vector<int32_t>>& documents, const Voc
     x.insert(x.end(), tokens.begin(), tokens.begin() + int64_t(n));
     labels.insert(labels.end(), tokens.begin() + 1, tokens.begin() + 1 + int64_t(n));
     x.resize(x.size() + width - n, 0);
-    labels.resize(x.size(), kNoLabel);
+    labels.resize(x.size(), kIgnoredLabel);
   };
   for (const std::vector<int32_t>& document : documents) {
     if (vocabulary.documents()) {

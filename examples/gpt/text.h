@@ -13,7 +13,7 @@
 namespace sinter::gpt {
 
 // The label of a place that counts nothing: behind the end of a document.
-inline constexpr int32_t kNoLabel = -1;
+inline constexpr int32_t kIgnoredLabel = -1;
 
 // A letter by its number in Unicode, or a byte's.
 using Letters = std::vector<char32_t>;

@@ -33,14 +33,7 @@ int main(int argc, char** argv) {
       "Times the whole step of an MLP 784-H-H-10, eager against fused, over batch and hidden "
       "sizes.",
       add_bench);
-  app.add("diff",
-      "Compares two profiles, of --profile=json or of PyTorch's profiler (export_chrome_trace): "
-      "the step and each row, B against A.",
-      add_diff);
-  app.add("calibrate",
-      "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);
-  app.add("explain", "Says what a word of the output means: Disp, xpred, roof, claimed ..",
-      [](App& app, Command& command) { add_explain(app, command, sinter::kGlossary); });
+  add_profile_commands(app, sinter::kGlossary);
   app.add("data",
       "verify [WHAT] looks for what is wrong with a data set; make DIR writes the built-in digits "
       "as four MNIST files.",

@@ -111,7 +111,7 @@ struct Made {
     optimizer = std::make_unique<nn::Adam>(model->named_parameters(), nn::AdamOptions{.lr = 0.01});
     how.loss = [](const Tensor& logits, const Tensor& labels) {
       return cross_entropy(
-          reshape(logits, {-1, logits.size(2)}), reshape(labels, {-1}), 0, kNoLabel);
+          reshape(logits, {-1, logits.size(2)}), reshape(labels, {-1}), 0, kIgnoredLabel);
     };
     trainer = std::make_unique<Trainer>(*model, *optimizer, std::move(how));
   }
