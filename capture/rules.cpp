@@ -17,6 +17,8 @@ std::vector<Rule>& rule_table() {
   const auto named = [](std::string_view name) { return *find_label(name); };
   static std::vector<Rule> table{
       {label_of(kAttentionOp), {attention, attention_by_rows}, "Attention in a step"},
+      {label_of(kEmbeddingAddOp)},
+      {label_of(kNormBackwardAddOp)},
       {label_of(kSoftmaxXentOp), {round_loss_gradient},
           "Rounding the loss's gradient for all its readers"},
       {named("glu_backward")},

@@ -27,8 +27,12 @@ void* Allocator::allocate(size_t bytes) {
   ++stats_.requests;
   void* block = nullptr;
   auto& list = free_[size];
-  const auto newest =
-      std::find_if(list.rbegin(), list.rend(), [this](void* cached) { return may_reuse(cached); });
+  auto newest = list.rend();
+  for (const bool wait : {false, true}) {
+    if (newest != list.rend()) break;
+    newest = std::find_if(
+        list.rbegin(), list.rend(), [&](void* cached) { return may_reuse(cached, wait); });
+  }
   if (newest != list.rend()) {
     block = *newest;
     list.erase(std::next(newest).base());

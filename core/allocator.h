@@ -51,8 +51,9 @@ class Allocator {
  protected:
   // `name` and "cpu: out of memory asking ..": for messages. `cache`: keep freed blocks.
   Allocator(const char* name, bool cache) : name_(name), cache_(cache) {}
-  // May a cached block be handed out to this thread? If not, another is looked for.
-  virtual bool may_reuse(void* /*block*/) { return true; }
+  // May a cached block be handed out to this thread? If not, another is looked for. First those
+  // for which nobody has to wait.
+  virtual bool may_reuse(void* /*block*/, bool /*wait*/) { return true; }
   // nullptr: no memory.
   virtual void* system_allocate(size_t bytes) = 0;
   virtual void system_free(void* block, size_t bytes) noexcept = 0;

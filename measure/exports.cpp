@@ -137,4 +137,18 @@ void Exports::write(std::span<const Report> reports, const profiler::RunFacts& r
   }
 }
 
+void save(const Report& report, const std::string& file, const profiler::RunFacts& run) {
+  Exports one{.formats = {""}};
+  for (const std::string_view format : kFormats) {
+    one.formats[0] = format;
+    const size_t ending = one.files()[0].size();
+    if (file.size() <= ending || !file.ends_with(one.files()[0])) continue;
+    one.base = file.substr(0, file.size() - ending);
+    return one.write({&report, 1}, run, report.table());
+  }
+  SINTER_CHECK(false, usage,
+      str("save: unknown ending: ", escaped(file),
+          "; allowed .txt, .json, .trace.json.gz, .folded, .html"));
+}
+
 }  // namespace sinter::measure

@@ -40,6 +40,11 @@ struct Exports {
       const std::string& opened = "") const;
 };
 
+// A report as the file that its ending names: .html, .json, .trace.json.gz, .folded (stacks), .txt.
+// Throws usage for another one.
+void save(
+    const profiler::Report& report, const std::string& file, const profiler::RunFacts& run = {});
+
 // Throws usage, beginning with `what`, where `file` cannot be written: its folder is not there, a
 // folder bears its name, or, unless `force` is given, a file does; then `hint`. Throws checkpoint
 // where the folder is not open to us.

@@ -87,7 +87,7 @@ class CudaAllocator final : public Allocator {
         "a smaller batch takes less");
   }
 
-  bool may_reuse(void* block) override {
+  bool may_reuse(void* block, bool wait) override {
     Stream* const mine = thread_state().main;
     const std::lock_guard lock(waits_for_streams());
     const Owners owners = owners_[block];
@@ -95,7 +95,7 @@ class CudaAllocator final : public Allocator {
     others.erase(nullptr);
     others.erase(mine);
     if (others.empty()) return true;
-    if (mine->captures || std::ranges::any_of(others, &Stream::captures)) return false;
+    if (!wait || mine->captures || std::ranges::any_of(others, &Stream::captures)) return false;
     for (const Stream* other : others)
       api().cudaStreamSynchronize(other->handle);  // what failed there is that thread's to hear
     return true;

@@ -37,6 +37,7 @@ void Upload::wait() {
 }
 
 void Upload::wait_on_host() {
+  thread_state();  // for a thread that has chosen no card the runtime would open the first one
   SINTER_CUDA_CALL(cudaEventSynchronize(copied_.get()));
   stream_ = nullptr;
 }

@@ -147,6 +147,18 @@ struct GatedLinearAttrs {
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
 // in one launch. Attribute max_norm.
 
+// norm_backward_add: dy[.., D], x[.., D], rstd, added[.., D], then of a layer norm weight[D] and
+// mean, of an RMS norm weight[D] or nothing -> dx[.., D], what the norm's backward gives and
+// `added`, the gradient of what the norm's block is added to. No attributes. Its operands in the
+// order of the norm's own backward, `added` last:
+inline Tensors operands_of_norm(Operands in) {
+  if (in.size() == 6) return {in[0], in[1], in[4], in[5], in[2], in[3]};
+  return {in[0], in[1], in[2], optional_input(in, 4), in[3]};
+}
+
+// embedding_add: tokens i32[..], weight[V, D], added, whose shape is the last dims of y's ->
+// y[.., D] = embedding + added. No attributes.
+
 // The list of the fused ops, as in ops/ops.h. The rules that make them: capture/rules.cpp.
 // clang-format off
 #define SINTER_FUSED_OPS(OP) \
@@ -158,6 +170,8 @@ struct GatedLinearAttrs {
   OP(kConvActBackwardOp, conv_act_backward) \
   OP(kRowChainOp, row_chain) \
   OP(kWeightBiasGradOp, weight_bias_grad) \
+  OP(kNormBackwardAddOp, norm_backward_add) \
+  OP(kEmbeddingAddOp, embedding_add) \
   OP(kClipNormOp, clip_norm) \
   OP(kWeightGradUpdateOp, weight_grad_update) \
   OP(kMultiTensorUpdateOp, update) \

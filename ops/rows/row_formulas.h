@@ -394,15 +394,23 @@ template <class T> struct LayerNorm : RowShape {
     });
   }
 };
-// g = dy weight, dx = rstd (g - mean(g) - n mean(g n))
+// y = f, and what is added to it, unless there is none.
+template <class Row, class T, class F>
+SINTER_DEVICE_FN void store_sum(Row& row, Out<T> y, In<T> added, const F& f) {
+  if (!added) return row.store(y, f);
+  const auto other = row.load(added);
+  row.store(y, [&](auto i) { return f(i) + other(i); });
+}
+// g = dy weight, dx = rstd (g - mean(g) - n mean(g n)) + added
 template <class T> struct LayerNormBackward : RowShape {
   using V = compute_t<T>;
-  static constexpr int kTiles = 2, kWork = 6;
+  static constexpr int kTiles = 3, kWork = 6;
   In<T> dy, x, weight;
   In<V> means, rstds;
+  In<T> added;
   Out<T> dx;
   explicit LayerNormBackward(const Call& call) : RowShape(call.out[0]) {
-    take_operands(call, dy, x, weight, means, rstds, dx);
+    take_operands(call, dy, x, weight, means, rstds, added, dx);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto grad = row.load(dy), value = row.load(x);
@@ -414,7 +422,8 @@ template <class T> struct LayerNormBackward : RowShape {
     const V count = static_cast<V>(cols);
     const auto mean_g = row.number([&](auto i) { return sum(i) / count; });
     const auto mean_gn = row.number([&](auto i) { return product(i) / count; });
-    row.store(dx, [&](auto i) { return rstd(i) * (g(i) - mean_g(i) - n(i) * mean_gn(i)); });
+    store_sum(
+        row, dx, added, [&](auto i) { return rstd(i) * (g(i) - mean_g(i) - n(i) * mean_gn(i)); });
   }
 };
 
@@ -444,16 +453,16 @@ template <class T> struct RmsNorm : RowShape {
     row.once([&](auto i, int64_t at) { rstd.put(at, r(i)); });
   }
 };
-// g = dy weight, dx = rstd (g - n mean(g n))
+// g = dy weight, dx = rstd (g - n mean(g n)) + added
 template <class T> struct RmsNormBackward : RowShape {
   using V = compute_t<T>;
-  static constexpr int kTiles = 2, kWork = 5;
+  static constexpr int kTiles = 3, kWork = 5;
   In<T> dy, x;
   In<V> rstds;
-  In<T> weight;
+  In<T> weight, added;
   Out<T> dx;
   explicit RmsNormBackward(const Call& call) : RowShape(call.out[0]) {
-    take_operands(call, dy, x, rstds, weight, dx);
+    take_operands(call, dy, x, rstds, weight, added, dx);
   }
   template <class Row> SINTER_DEVICE_FN void operator()(Row& row) const {
     const auto grad = row.load(dy), value = row.load(x);
@@ -474,7 +483,7 @@ template <class T> struct RmsNormBackward : RowShape {
     const auto product = row.sum([&](auto i) { return g(i) * n(i); });
     const V count = static_cast<V>(cols);
     const auto mean = row.number([&](auto i) { return product(i) / count; });
-    row.store(dx, [&](auto i) { return rstd(i) * (g(i) - n(i) * mean(i)); });
+    store_sum(row, dx, added, [&](auto i) { return rstd(i) * (g(i) - n(i) * mean(i)); });
   }
 };
 

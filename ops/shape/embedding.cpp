@@ -1,11 +1,12 @@
-// embedding: rows of a table by their numbers, and the gradient of the table.
+// embedding: rows of a table by their numbers, and the gradient of the table. embedding_add: rows
+// of another table, the places', are added to them.
 #include <algorithm>
 #include <utility>
 
 #include "core/parallel.h"
 #include "core/thread_buffer.h"
+#include "ops/fused/fused.h"
 #include "ops/kernels.h"
-#include "ops/ops.h"
 
 // N tokens, V rows of D numbers
 namespace sinter {
@@ -19,9 +20,20 @@ void cpu(const Call& call) {
     const int32_t* token = tokens.data<int32_t>();
     const T* from = weight.data<T>();
     T* to = call.out[0].data<T>();
+    const Tensor added = optional_input(call.in, 2);
+    const T* add = added.defined() ? added.data<T>() : nullptr;
+    const int64_t places = add && d ? added.numel() / d : 1;
     parallel_for(
         tokens.numel(), grain_of(2 * d * int64_t{sizeof(T)}), [&](int64_t begin, int64_t end) {
-          for (int64_t n = begin; n < end; ++n) std::copy_n(from + token[n] * d, d, to + n * d);
+          for (int64_t n = begin; n < end; ++n) {
+            const T* row = from + token[n] * d;
+            if (!add) {
+              std::copy_n(row, d, to + n * d);
+            } else {
+              std::transform(row, row + d, add + n % places * d, to + n * d,
+                  [](T x, T y) { return T(compute_t<T>(x) + compute_t<T>(y)); });
+            }
+          }
         });
   });
 }
@@ -71,6 +83,22 @@ Tensors backward(const Saved& saved, Operands grads) {
   return out;
 }
 
+Tensors reference(Operands in, const Attrs&) { return {embedding(in[0], in[1]) + in[2]}; }
+
+std::string limit(Operands in, const Attrs&) {
+  Shape y = in[0].shape();
+  y.push_back(in[1].size(1));
+  const Shape& added = in[2].shape();
+  if (added.rank() > 0 && added.rank() <= y.rank() &&
+      std::equal(added.begin(), added.end(), y.end() - added.rank()))
+    return "";
+  return str("what is added is ", in[2].describe(), "; its dims must be the last of ", y.str());
+}
+
+std::vector<Form> forms() {
+  return {{{Tensor::meta({2, 3}, DType::i32), Tensor::meta({5, 4}), Tensor::meta({3, 4})}, {}}};
+}
+
 }  // namespace
 
 const OpDef kEmbeddingOp =
@@ -84,6 +112,18 @@ const OpDef kEmbeddingWeightGradOp = listed<kEmbeddingWeightGradOp>(
         .attrs = attr_type<EmbeddingGradAttrs>(),
         .cost = cost_per_element<1>,
         .cpu = weight_grad_cpu});
+
+const OpDef kEmbeddingAddOp = listed<kEmbeddingAddOp>({.formula = "y = weight[tokens] + added",
+    .min_inputs = 3,
+    .max_inputs = 3,
+    .cost =
+        [](Operands in, Operands out, const Attrs& attrs) {
+          return cost(in, out, attrs) + Cost{out[0].numel(), bytes_of(in[2]), 0};
+        },
+    .cpu = cpu,
+    .reference = reference,
+    .limit = limit,
+    .forms = forms});
 
 Tensor embedding(const Tensor& tokens, const Tensor& weight) {
   if (!tokens.defined() || tokens.dtype() == DType::i32)

@@ -1,15 +1,17 @@
-// embedding: y[n] = weight[token[n]], and the table's gradient.   N tokens, V rows of D numbers
+// embedding: y[n] = weight[token[n]], embedding_add: y[n] = weight[token[n]] + added[n % places],
+// and the table's gradient.   N tokens, V rows of D numbers
+#include "ops/fused/fused.h"
 #include "ops/kernel_args.h"
-#include "ops/ops.h"
 
 namespace sinter::SINTER_KERNEL_NS {
 
 constexpr int kBlock = 128, kColumnsPerLane = 4;
 
-// Thread: one number of y. Reads N D numbers and, for each, its token; writes N D.
+// Thread: one number of y. Reads N D numbers and, for each, its token and what is added, of `size`
+// numbers; writes N D.
 template <class T>
-SINTER_KERNEL embedding_rows(int64_t count, int64_t D, int64_t V, In<int32_t> tokens, In<T> weight,
-    Out<T> y, uint32_t* faults) {
+SINTER_KERNEL embedding_rows(int64_t count, int64_t D, int64_t V, int64_t size, In<int32_t> tokens,
+    In<T> weight, In<T> added, Out<T> y, uint32_t* faults) {
   const int64_t at = block_x() * threads_per_block() + thread_x();
   if (at >= count) return;
   const int64_t n = at / D, d = at - n * D;
@@ -18,7 +20,8 @@ SINTER_KERNEL embedding_rows(int64_t count, int64_t D, int64_t V, In<int32_t> to
     fault(faults, Fault::index_out_of_range, n, token, V);
     return;
   }
-  y.put(at, weight[token * D + d]);
+  const T value = weight[token * D + d];
+  y.put(at, added ? T(compute_t<T>(value) + compute_t<T>(added[at % size])) : value);
 }
 
 // A warp has a row of the table and 128 of its columns, 4 to a lane: it looks at all tokens, 32 at
@@ -55,12 +58,15 @@ SINTER_KERNEL embedding_sums(int64_t N, int64_t D, int64_t V, In<T> dy, In<int32
 
 void embedding(const Call& call) {
   const Tensor &tokens = call.in[0], &weight = call.in[1], &y = call.out[0];
+  const Tensor added = optional_input(call.in, 2);
   if (y.numel() == 0) return;
   visit_float(weight.dtype(), [&]<class T>(T) {
     launch<embedding_rows<T>>({blocks_for(y.numel(), kBlock)}, kBlock, 0, y.numel(), weight.size(1),
-        weight.size(0), in<int32_t>(tokens), in<T>(weight), out<T>(y), fault_flag());
+        weight.size(0), added.defined() ? added.numel() : 1, in<int32_t>(tokens), in<T>(weight),
+        in<T>(added), out<T>(y), fault_flag());
   });
 }
+void embedding_add(const Call& call) { embedding(call); }
 
 void embedding_weight_grad(const Call& call) {
   const Tensor &dy = call.in[0], &tokens = call.in[1], &dweight = call.out[0];

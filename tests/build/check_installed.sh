@@ -2,8 +2,8 @@
 # check_installed.sh BUILD CMAKE GENERATOR COMPILER: installs BUILD below itself, then builds and
 # runs the program in consumer/ with nothing but find_package(sinter) and that copy. The program has
 # a core/error.h of its own. No toolkit may be asked for, CUDA or not: who links with the package
-# finds all that it names here. The programs that stand in README.md and docs/GUIDE.md are built and
-# run, too; README's by a project that has nothing but its two lines of CMake, and it must end with
+# finds all that it names here. The programs that stand in README.md, docs/GUIDE.md and, block by
+# block, in docs/API.md are built and run, too; README's by a project that has nothing but its two lines of CMake, and it must end with
 # the same bytes where it was stopped between. So is a program of a user's own on sinter::cli, which
 # is stopped and goes on. The installed programs are run.
 set -euo pipefail
@@ -17,6 +17,9 @@ documents=$(find "$work/prefix" -path '*/docs/GUIDE.md' -printf '%h/..\n')
   { echo "no documents are installed"; exit 1; }
 lines_of() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/!p}" "$documents/$2"; }
 lines_of cpp docs/GUIDE.md >"$work/guide.cpp"
+{ printf '#include <sinter/sinter.h>\n#include <cstdio>\nusing namespace sinter;\nint main() {\n'
+  lines_of cpp docs/API.md
+  echo '}'; } >"$work/api.cpp"
 mkdir "$work/two_lines"
 lines_of cpp README.md >"$work/two_lines/app.cpp"
 printf 'project(app)\nadd_executable(app app.cpp)\n' >"$work/two_lines/CMakeLists.txt"
@@ -28,7 +31,7 @@ build_project() {  # build_project SOURCE BUILD OPTION...
 }
 sed 's|#include "\(.*\)"|#include <sinter/\1>|' "$here/../examples/own_job.cpp" >"$work/own_job.cpp"
 build_project "$here/consumer" "$work/build" -DGUIDE="$work/guide.cpp" \
-  -DOWN_JOB="$work/own_job.cpp"
+  -DAPI="$work/api.cpp" -DOWN_JOB="$work/own_job.cpp"
 build_project "$work/two_lines" "$work/build/two_lines"
 if grep -rIl "$build\|$(dirname "$(dirname "$here")")" "$work/prefix/lib/cmake"; then
   echo "the files above name folders of the build machine"
@@ -54,6 +57,7 @@ fi
 "$programs/gpt" --version
 "$work/build/consumer" $(find "$work/prefix" -name libsinter_mpi.so)
 "$work/build/guide"
+(cd "$work" && "$work/build/api" && grep -q '<html' step.html && ls step.json step.trace.json.gz)
 "$work/build/own_job" train --threads 1 --signal-in 3 --out "$work/own" --quiet || [[ $? == 130 ]]
 "$work/build/own_job" train --resume "$work/own" --quiet
 mkdir "$work/straight" "$work/stopped"

@@ -1,4 +1,4 @@
-// The table of docs/RULES.md is that of the program: rules, devices, and what each stands for, from
+// The list of docs/RULES.md is that of the program: rules, devices, and what each stands for, from
 // the traced references. SINTER_REGENERATE=1 writes it anew.
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 
 #include "capture/pattern.h"
 #include "capture/rules.h"
+#include "core/text_grid.h"
 #include "tests/test_util.h"
 
 namespace sinter::capture {
@@ -13,13 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kBegin = "<!-- rules: this table is generated -->\n",
+constexpr std::string_view kBegin = "<!-- rules: this list is generated -->\n",
                            kEnd = "<!-- rules: end -->\n";
 
 // Kernels for cuda are those of simt, compiled or not.
 std::string devices_of(const Rule& rule) {
   const bool cpu = rule.on(Device::Type::cpu), device = rule.on(Device::Type::simt);
-  return str(cpu ? "cpu" : "", cpu && device ? ", " : "", device ? "cuda, simt" : "");
+  return cpu && device ? "" : cpu ? " (cpu)" : " (cuda, simt)";
 }
 
 std::string note_of(const Rule& rule) {
@@ -33,13 +34,14 @@ std::string note_of(const Rule& rule) {
   return "";
 }
 
-std::string table() {
-  std::string out =
-      "| rule | devices | the ops that it stands for | where it is code, and why |\n"
-      "|---|---|---|---|\n";
-  for (const Rule& rule : rules())
-    out += str("| `", rule.name(), "` | ", devices_of(rule), " | ", stands_for(rule.label), " | ",
-        note_of(rule), " |\n");
+std::string list() {
+  std::string out;
+  for (const Rule& rule : rules()) {
+    const std::string ops = stands_for(rule.label), note = note_of(rule);
+    out += wrapped(str("- `", rule.name(), "`", devices_of(rule), ": ", ops,
+                       ops.empty() || note.empty() ? "" : ". ", note, "\n"),
+        100);
+  }
   return out;
 }
 
@@ -49,7 +51,7 @@ TEST(RulesTable, OfTheDocumentIsThatOfTheProgram) {
   const size_t begin = text.find(kBegin), end = text.find(kEnd);
   ASSERT_TRUE(begin < end && end != std::string::npos) << "no marks in " << file;
   const size_t at = begin + kBegin.size();
-  const std::string wanted = table();
+  const std::string wanted = list();
   if (std::getenv("SINTER_REGENERATE")) std::ofstream(file) << text.replace(at, end - at, wanted);
   EXPECT_EQ(test::text_of(file).substr(at, wanted.size() + kEnd.size()), wanted + std::string(kEnd))
       << "SINTER_REGENERATE=1 capture_test --gtest_filter=RulesTable.* writes it anew";

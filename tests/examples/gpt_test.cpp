@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "core/text_grid.h"
 #include "distributed/thread_group.h"
 #include "examples/gpt/job.h"
 #include "examples/gpt/names.h"
@@ -500,10 +501,10 @@ std::map<std::string, int> nodes_of(const GptOptions& options) {
 
 // docs/RULES.md lists the launches of a step of gpt: with one layer, and what another one adds.
 TEST(GptLaunches, AreThoseOfTheDocument) {
-  constexpr std::string_view kBegin = "<!-- gpt: this table is generated -->\n",
+  constexpr std::string_view kBegin = "<!-- gpt: this list is generated -->\n",
                              kEnd = "<!-- gpt: end -->\n";
   GptOptions names, layer{.norm = "layer", .act = "gelu", .bias = true};
-  std::string wanted = "| step | launches | eager | which |\n|---|---|---|---|\n";
+  std::string wanted;
   const auto add = [&](const std::string& what, const std::map<std::string, int>& nodes) {
     int fused = 0;
     std::vector<std::string> which;
@@ -512,7 +513,8 @@ TEST(GptLaunches, AreThoseOfTheDocument) {
       fused += n;
       which.push_back(str("`", name, "`", n > 1 ? str(" x", n) : ""));
     }
-    wanted += str("| ", what, " | ", fused, " | ", nodes.at("eager"), " | ", join(which), " |\n");
+    wanted += wrapped(
+        str("- ", what, ": ", fused, " for ", nodes.at("eager"), ": ", join(which), "\n"), 100);
   };
   for (GptOptions* options : {&names, &layer}) {
     const auto one = nodes_of(*options);

@@ -22,7 +22,7 @@ template <class T> struct MmaTiles {
   struct Stage {
     Tile a, b;
   };
-  using Sums = GroupSums<float, SharedTile<float, kTile, kTile, 4>, kMmaGroups, kMmaGroups, kTile>;
+  using Sums = GroupSums<float, SharedTile<float, kTile, kTile, 8>, kMmaGroups, kMmaGroups, kTile>;
   union {
     Stage stages[kMmaStages];
     Sums sums;

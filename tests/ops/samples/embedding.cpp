@@ -1,5 +1,5 @@
 // Samples of embedding.
-#include "ops/ops.h"
+#include "ops/fused/fused.h"
 #include "tests/ops/samples/samples.h"
 
 namespace sinter {
@@ -37,6 +37,24 @@ std::vector<Sample> embedding_grad_samples() {
       bad_sample({sample_tensor({4}, 1), tokens_of({4}, 5)}, EmbeddingGradAttrs{5}, "one dim")};
 }
 
+std::vector<Sample> embedding_add_samples() {
+  const auto make = [](const Shape& tokens, int64_t rows, const Shape& added, const char* what) {
+    const Tensor weight = sample_tensor({rows, added[-1]}, 1);
+    return fixed_sample({tokens_of(tokens, rows), weight, sample_tensor(added, 2)}, {}, what);
+  };
+  return {make({4, 6}, 27, {6, 16}, "places of each line"),
+      make({2, 3, 5}, 4, {3, 5, 1}, "places of two dims"), make({7}, 5, {7, 3}, "places of all"),
+      make({3, 4}, 5, {9}, "one row for all"), make({0, 4}, 5, {4, 3}, "empty batch"),
+      make({2, 9}, 3, {9, 130}, "more columns than lanes"),
+      bad_sample({tokens_of({4, 6}, 5), sample_tensor({5, 3}, 1), sample_tensor({5, 3}, 2)}, {},
+          "other places"),
+      bad_sample({tokens_of({4, 1}, 5), sample_tensor({5, 3}, 1), sample_tensor({4, 6, 3}, 2)}, {},
+          "places that broadcast tokens"),
+      bad_sample({tokens_of({4, 6}, 5), sample_tensor({5, 3}, 1), sample_tensor({4, 1, 3}, 2)}, {},
+          "a row for each line")};
+}
+
+const Samples embedding_add_samples_of(kEmbeddingAddOp, embedding_add_samples);
 const Samples embedding_samples_of(kEmbeddingOp, embedding_samples);
 const Samples embedding_weight_grad_samples_of(kEmbeddingWeightGradOp, embedding_grad_samples);
 

@@ -37,6 +37,7 @@ static bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kLayerNormWeightGradOp || &op == &kBatchNorm2dWeightGradOp) return i >= 2;
   if (&op == &kAttentionBackwardOp) return i == 5;
   if (&op == &kRmsNormBackwardOp || &op == &kRmsNormWeightGradOp) return i == 2;
+  if (&op == &kNormBackwardAddOp) return i == 2 || i == 5;
   return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
          (&op == &kRowChainOp && i == 2);
 }
