@@ -8,9 +8,7 @@
 #define SINTER_COUNT_ACCESSES
 #include "examples/09_kernel_ladder.cu"
 
-#include <algorithm>
-#include <cstdio>
-#include <vector>
+#include "examples/kernel_ladder.h"
 
 using namespace sinter;
 using namespace sinter::on_simt_counted;
@@ -19,31 +17,6 @@ namespace {
 
 constexpr int kM = 128, kN = 128, kK = 64;
 constexpr double kFlops = 2.0 * kM * kN * kK;
-
-// Memory of the emulated device is the host's, so that it can be filled directly.
-template <class T> T* on_device(int count, int (*value)(int)) {
-  T* data = static_cast<T*>(simt::allocator().allocate(size_t(count) * sizeof(T)));
-  for (int i = 0; i < count; ++i) data[i] = T(float(value(i)));
-  return data;
-}
-
-struct Row {
-  const char* name;
-  simt::Counters counters;
-  double flops_per_byte() const { return kFlops / (32.0 * double(counters.request_sectors)); }
-  double sectors_per_request() const {
-    return double(counters.request_sectors) / double(counters.requests);
-  }
-};
-
-void print(const Row& row) {
-  const simt::Counters& c = row.counters;
-  const bool tensor = c.mma > 0;
-  std::printf("%-20s %8ld %8ld %6.1f %8ld %9ld %8ld %6ld %s %6.1f\n", row.name, long(c.requests),
-      long(c.request_sectors), row.sectors_per_request(), long(c.shared_accesses),
-      long(c.bank_conflicts), long(c.barriers), tensor ? long(c.mma) : long(kM) * kN * kK / 32,
-      tensor ? "mma" : "fma", row.flops_per_byte());
-}
 
 }  // namespace
 
@@ -56,50 +29,34 @@ int main() {
       b(on_device<float>(kK * kN, value_b), kK * kN);
   const In<bf16> a16(on_device<bf16>(kM * kK, value_a), kM * kK),
       b16(on_device<bf16>(kK * kN, value_b), kK * kN);
-  float* c = on_device<float>(kM * kN, [](int) { return 0; });
-  const Out<float> out(c, kM * kN);
+  std::vector<double> want(kM * kN);
+  for (int i = 0; i < kM * kN; ++i) {
+    for (int j = 0; j < kK; ++j) want[i] += value_a(i / kN * kK + j) * value_b(j * kN + i % kN);
+  }
+  Ladder ladder{kFlops, want};
+  const Out<float> out(ladder.result, kM * kN);
 
-  // ---- 2. Run each kernel and take what it did. A launch only queues the kernel; taking the
-  // counters waits for it.
-  bool equal = true;
-  std::vector<Row> rows;
-  const auto step = [&](const char* name, auto run, const auto& x, const auto& y) {
-    std::fill_n(c, kM * kN, 0.0f);
-    run(x, y, out, kM, kN, kK);
-    rows.push_back({name, simt::take_counters()});
-    for (int i = 0; i < kM * kN; ++i) {
-      float want = 0;
-      for (int j = 0; j < kK; ++j)
-        want += float(value_a(i / kN * kK + j) * value_b(j * kN + i % kN));
-      equal = equal && c[i] == want;
-    }
-  };
-  step("1 naive", run_naive, a, b);
-  step("2 coalesced", run_coalesced, a, b);
-  step("3 shared tiles", run_shared_tiles, a, b);
-  step("4 register tiles", run_register_tiles, a, b);
-  step("4 with padded rows", run_padded_tiles, a, b);
-  step("5 tensor cores, bf16", run_mma, a16, b16);
-
-  // ---- 3. The table. What all warps did, together; an instruction of a warp is its 32 threads' at
+  // ---- 2. Run each kernel and print what it did. An instruction of a warp is its 32 threads' at
   // once.
   std::printf(
       "c [%d, %d] = a [%d, %d] b [%d, %d]: %.1f MFLOP, and the two matrices are %d KB in f32\n\n",
       kM, kN, kM, kK, kK, kN, kFlops / 1e6, (kM * kK + kK * kN) * 4 / 1024);
-  std::printf("%-20s %17s %6s %18s %8s %10s %6s\n", "", "device memory", "per", "shared memory", "",
-      "", "FLOP/");
-  std::printf("%-20s %8s %8s %6s %8s %9s %8s %10s %6s\n", "", "requests", "sectors", "req.",
-      "accesses", "conflicts", "barriers", "arithmetic", "byte");
-  for (const Row& row : rows) print(row);
+  ladder.head("", "arithmetic");
+  const auto step = [&](const char* name, const auto& run, const auto& x, const auto& y) {
+    return ladder.step(name, "", [&] { run(x, y, out, kM, kN, kK); });
+  };
+  const Rung naive = step("1 naive", run_naive, a, b);
+  const Rung coalesced = step("2 coalesced", run_coalesced, a, b);
+  const Rung tiles = step("3 shared tiles", run_shared_tiles, a, b);
+  const Rung registers = step("4 register tiles", run_register_tiles, a, b);
+  const Rung padded = step("4 with padded rows", run_padded_tiles, a, b);
+  const Rung tensor = step("5 tensor cores, bf16", run_mma, a16, b16);
   std::printf(
       "\nThe least that a request can do with: 4 sectors for 4 bytes a thread, 16 for 16 bytes a\n"
       "thread, 1 if all threads read one value.\n");
-  std::printf("Every result equals a plain loop's: %s\n", equal ? "yes" : "NO");
+  std::printf("Every result equals a plain loop's: %s\n", ladder.right ? "yes" : "NO");
 
-  // ---- 4. How to read it.
-  const Row &naive = rows[0], &coalesced = rows[1], &tiles = rows[2], &registers = rows[3],
-            &padded = rows[4], &tensor = rows[5];
-  const auto times = [](int64_t before, int64_t after) { return double(before) / double(after); };
+  // ---- 3. How to read it.
   std::printf(R"(
 1 -> 2  The same reads, dealt out differently: a row's neighbours share a sector, a column's do not.
         Sectors per request fall from %.1f to %.1f, traffic to 1/%.1f, by swapping two indices.
@@ -115,13 +72,12 @@ int main() {
         instead of %ld of the other. bf16 halves the bytes: %.1f FLOP per byte. cp_async has the
         next tile under way meanwhile, which no counter shows.
 )",
-      naive.sectors_per_request(), coalesced.sectors_per_request(),
-      times(naive.counters.request_sectors, coalesced.counters.request_sectors),
-      times(coalesced.counters.requests, tiles.counters.requests),
-      long(tiles.counters.shared_accesses), long(kM) * kN * kK / 32,
-      times(tiles.counters.shared_accesses, padded.counters.shared_accesses),
-      tiles.flops_per_byte(), registers.flops_per_byte(),
-      times(registers.counters.bank_conflicts, padded.counters.bank_conflicts), 16 * 8 * 16,
-      long(tensor.counters.mma), long(kM) * kN * kK / 32, tensor.flops_per_byte());
-  return equal ? 0 : 1;
+      naive.sectors_per_request, coalesced.sectors_per_request,
+      times(naive.request_sectors, coalesced.request_sectors),
+      times(coalesced.requests, tiles.requests), long(tiles.shared_accesses),
+      long(kM) * kN * kK / 32, times(tiles.shared_accesses, padded.shared_accesses),
+      tiles.flops_per_byte, registers.flops_per_byte,
+      times(registers.bank_conflicts, padded.bank_conflicts), 16 * 8 * 16, long(tensor.mma),
+      long(kM) * kN * kK / 32, tensor.flops_per_byte);
+  return ladder.right ? 0 : 1;
 }

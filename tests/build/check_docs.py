@@ -9,7 +9,7 @@ docs/API.md are in their headers.
 
 With BIN, the folder of the programs: every command in README.md and the documents of RUN runs, those of a document in one empty folder. What stands in a block as "    $ COMMAND"
 must print what follows it, but for times and all other numbers with a point, a unit or a percent
-sign; after "<!-- compared: REGEX -->" only what REGEX finds is compared. Of `mnist ..` and `gpt ..` in the text,
+sign; after "<!-- compared: REGEX -->" only what REGEX finds is compared. Of a program in the text,
 and in a block without $, only the exit status is looked at. Each title of a column that is printed
 is a word of docs/GLOSSARY.md. --write puts the present output into the documents.
 """
@@ -252,7 +252,7 @@ def run_document(name, bin_folder, write):
             check_output(name, command, regex, "\n".join(lines[i:end]), got)
             new.extend(lines[i:end])
         i = end
-    without_output = re.findall(r"`((?:mnist|gpt|geglu) [^`]+)`", text.replace("\\|", "|")) + \
+    without_output = re.findall(r"`((?:mnist|gpt|geglu|\d\d_\w+) [^`]+)`", text.replace("\\|", "|")) + \
         re.findall(r"^    ((?:mnist|gpt|geglu) .*?)(?: {2,}#.*)?$", text, re.M)
     for command in dict.fromkeys(" ".join(found.split()) for found in without_output):
         is_form = re.search(r"\.\.|\b[A-Z]+\b|\.(png|json)|--help", command)

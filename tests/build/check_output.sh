@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # check_output.sh PROGRAM GOLDEN: PROGRAM runs without arguments, exits with 0, and prints GOLDEN to
-# stdout (anything, where there is no such file). In GOLDEN ### stands for a number that varies,
-# such as a time, with the blanks before it, and ~~~ for any text.
+# stdout. In GOLDEN ### stands for a number that varies, such as a time, with the blanks before it,
+# and ~~~ for any text.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 "$1" >"$work/out"
-[[ -s $work/out ]] || { echo "$1 printed nothing"; exit 1; }
-[[ -f $2 ]] || exit 0
+[[ -s $work/out && -s $2 ]] || { echo "$1 printed nothing, or $2 is not there"; exit 1; }
 awk '
 NR == FNR { out[NR] = $0; lines = NR; next }
 {
