@@ -1,12 +1,14 @@
-// Times one training step, by Adam, of an MLP 784-H..-10, or of a convolutional net (without
-// dropout, as its peers in bench/peers.py), eager or fused, on a resident batch of random data: the
-// figure that docs/results/ compare.
+// Times one training step, by Adam, of an MLP 784-H..-10, of a convolutional net (without dropout,
+// as its peers in bench/peers.py), or of gpt's presets names and shakespeare, eager or fused, on a
+// resident batch of random data: the figure that docs/results/ compare.
 //
 //   step --batch 1,16,64,128,1024 --hidden 256,128 --mode fused --threads 2 --json >out.json
 //
 // Rounds of every case run interleaved (all batches and modes in turn), so that a slow moment of
-// the machine hits them alike; the figure is the median over all steps. --json prints an object
-// whose `rows` have median_us, one for each case.
+// the machine hits them alike; the figure is the median over all steps. Its floor is the step's
+// arithmetic at the rate of an f32 product of 768, which runs in turn with them. --json prints an
+// object whose `rows` have median_us, one for each case, and the losses of its first ten steps.
+// --save FILE keeps the batch and the weights before these, for a peer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,9 +18,11 @@
 #include "cli/step.h"
 #include "core/json.h"
 #include "core/parallel.h"
+#include "examples/gpt/model.h"
 #include "measure/comparison.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
+#include "nn/safetensors.h"
 #include "ops/product/gemm_library.h"
 #include "train/trainer.h"
 
@@ -27,9 +31,9 @@ namespace {
 
 struct BenchStepFlags {
   std::vector<int64_t> batches{128}, hidden{256, 128};
-  std::string model = "mlp", mode = "eager", dtype = "f32";
+  std::string model = "mlp", mode = "eager", dtype = "f32", save;
   cli::FusionFlags fusion;
-  int64_t rounds = 9, steps = 20, warmup = 30;
+  int64_t rounds = 9, steps = 20, warmup = 30, width = 16;
 
   std::vector<int64_t> sizes() const {
     std::vector<int64_t> out{784};
@@ -37,9 +41,40 @@ struct BenchStepFlags {
     out.push_back(10);
     return out;
   }
+  bool text() const { return model == "names" || model == "shakespeare"; }
+  int64_t letters() const { return model == "names" ? 27 : 65; }
+  gpt::GptOptions gpt() const {
+    if (model == "names") return {.width = width};
+    return {.layers = 4,
+        .width = 128,
+        .context = 64,
+        .norm = "layer",
+        .first_norm = false,
+        .final_norm = true,
+        .act = "gelu",
+        .bias = true,
+        .tied = true,
+        .init_std = 0.02};
+  }
+  // Of names the lengths differ, and what is behind them counts nothing.
+  Tensors make_batch(int64_t rows, Device device) const {
+    const DType low = dtype == "bf16" ? DType::bf16 : DType::f32;
+    if (!text())
+      return {cast(sample_tensor({rows, 784}, 3, 0, 1), low).to(device),
+          sample_labels(rows, 10, 4).to(device)};
+    const int64_t places = gpt().context;
+    const auto x = sample_labels(rows * places, letters(), 3).to_vector<int32_t>();
+    auto y = sample_labels(rows * places, letters(), 4).to_vector<int32_t>();
+    for (int64_t i = 0; model == "names" && i < rows * places; ++i) {
+      if (i % places > 3 + i / places % 8) y[size_t(i)] = -1;
+    }
+    return {Tensor::from(x, {rows, places}).to(device), Tensor::from(y, {rows, places}).to(device)};
+  }
   std::shared_ptr<nn::Module> make_model(Device device) const {
     std::shared_ptr<nn::Module> made;
-    if (model == "mlp") {
+    if (text()) {
+      made = std::make_shared<gpt::Gpt>(letters(), gpt(), 1);
+    } else if (model == "mlp") {
       made = std::make_shared<nn::Mlp>(sizes());
     } else {
       const std::string_view layers = model == "lenet" ? nn::kLenetLayers : nn::kCnnLayers;
@@ -58,20 +93,28 @@ struct Case {
   std::string mode;
   Tensors inputs;
   std::unique_ptr<Trainer> trainer;
-  std::vector<double> times{};  // us per step
+  std::vector<double> times{}, losses{};  // us per step; of the first steps
 
   Case(const BenchStepFlags& flags, Device device, int64_t rows, const std::string& wanted)
-      : batch(rows), mode(wanted) {
-    const DType dtype = flags.dtype == "bf16" ? DType::bf16 : DType::f32;
-    inputs = {cast(sample_tensor({rows, 784}, 3, 0, 1), dtype).to(device),
-        sample_labels(rows, 10, 4).to(device)};
+      : batch(rows), mode(wanted), inputs(flags.make_batch(rows, device)) {
     const std::shared_ptr<nn::Module> model = flags.make_model(device);
-    const TrainerOptions options{.fused = mode == "fused",
+    TrainerOptions options{.fused = mode == "fused",
         .capture = {
             .rules = capture::RuleSet(flags.fusion.rules), .measure = flags.fusion.measures()}};
+    const auto ignored = flags.model == "names" ? std::optional<int64_t>(-1) : std::nullopt;
+    if (flags.text())
+      options.loss = [ignored](const Tensor& y, const Tensor& labels) {
+        return cross_entropy(reshape(y, {-1, y.size(2)}), reshape(labels, {-1}), 0, ignored);
+      };
+    nn::NamedTensors all{{"x", inputs[0]}, {"y", inputs[1]}};
+    for (const nn::NamedTensor& p : model->named_parameters()) all.push_back(p);
+    if (!flags.save.empty()) nn::write_safetensors(flags.save, all);
     trainer = std::make_unique<Trainer>(
         model, std::make_shared<nn::Adam>(model->named_parameters()), options);
-    for (int i = 0; i < 2; ++i) run();  // a fused one is recorded and captured
+    for (int i = 0; i < 10; ++i) {  // in the first two a fused one is recorded and captured
+      run();
+      losses.push_back(trainer->state().last_loss);
+    }
   }
   void run() { trainer->step(inputs); }
 };
@@ -88,20 +131,27 @@ int run(const BenchStepFlags& flags, const cli::CommonFlags& common, cli::Output
   for (Case& c : cases) {
     for (int64_t i = 0; i < flags.warmup; ++i) c.run();
   }
+  const Tensor a = cast(sample_tensor({768, 768}, 1), DType::f32).to(device);
+  std::vector<double> product;
   for (int64_t round = 0; round < flags.rounds; ++round) {
+    product.push_back(measure::step_times_us([&a] { matmul(a, a); }, device, 5)[2]);
     for (Case& c : cases) {
       const auto us = measure::step_times_us([&c] { c.run(); }, device, flags.steps);
       c.times.insert(c.times.end(), us.begin(), us.end());
     }
   }
+  std::ranges::sort(product);
+  const double rate = 2.0 * 768 * 768 * 768 / product[product.size() / 2];  // FLOP a us
   Json rows = Json::array();
   for (Case& c : cases) {
+    const auto* captured = c.mode == "fused" ? c.trainer->captured_step()->captured() : nullptr;
     std::ranges::sort(c.times);
     const double median = c.times[c.times.size() / 2];
     rows.push_back({{"peer", "sinter"}, {"mode", c.mode}, {"dtype", flags.dtype}, {"optim", "adam"},
         {"model", flags.model}, {"layers", flags.sizes()}, {"batch", c.batch}, {"device", device},
         {"threads", num_threads()}, {"steps", c.times.size()}, {"median_us", median},
-        {"min_us", c.times.front()}});
+        {"min_us", c.times.front()}, {"losses", c.losses}});
+    if (captured) rows.back()["floor_us"] = double(captured->fused.graph.cost().flops) / rate;
     out.result_text(fmt::format(
         "sinter {} {} adam {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {:11.0f} rows/s\n",
         flags.model, flags.dtype, c.mode, c.batch, median, c.times.front(),
@@ -123,7 +173,9 @@ int main(int argc, char** argv) {
   app.add("step", "", [&step](cli::App& here, cli::Command& command) {
     cli::Flags& flags = command.flags;
     flags.number("batch", step.batches, 1, 1'000'000, "batch sizes");
-    flags.choice("model", step.model, {"mlp", "lenet", "cnn"}, "");
+    flags.choice("model", step.model, {"mlp", "lenet", "cnn", "names", "shakespeare"}, "");
+    flags.number("width", step.width, 1, 1'000'000, "of names");
+    flags.word("save", step.save, "FILE", "the batch and the first weights");
     flags.number("hidden", step.hidden, 1, 1'000'000, "hidden widths of mlp");
     flags.choice("dtype", step.dtype, {"f32", "tf32", "bf16"}, "");
     flags.choice("mode", step.mode, {"eager", "fused", "eager,fused", "fused,eager"}, "");

@@ -4,6 +4,10 @@ import json
 import statistics
 import time
 
+GPT = {"names": {"norm": "rms", "first-norm": True, "final-norm": False, "act": "relu",
+                 "bias": False, "tied": False, "layers": 1, "heads": 4},
+       "shakespeare": {"norm": "layer", "first-norm": False, "final-norm": True, "act": "gelu",
+                       "bias": True, "tied": True, "layers": 4, "heads": 4}}
 
 def numbers(text):
     return [int(n) for n in text.split(",")]
@@ -16,6 +20,7 @@ def flags(doc, steps):
     p.add_argument("--batch", type=numbers, default="1,16,64,128,1024")
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--steps", type=int, default=steps)
+    p.add_argument("--given", metavar="FILE", help="of names and shakespeare: what ours --save'd")
     p.add_argument("--json", metavar="FILE")
     return p
 

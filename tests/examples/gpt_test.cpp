@@ -11,8 +11,10 @@
 #include "examples/gpt/job.h"
 #include "examples/gpt/names.h"
 #include "examples/gpt/sample.h"
+#include "nn/safetensors.h"
 #include "tests/closeness.h"
 #include "tests/examples/program.h"
+#include "tests/python.h"
 
 namespace sinter::gpt {
 namespace {
@@ -425,6 +427,38 @@ TEST(GptProgram, ReadsATextOfLinesOrOneText) {
           {"ab\xff", "not UTF-8: "}, {"ab\nba\n", "too few lines: "}}) {
     program.write("text", content);
     expect_facts(program.run(3, Words{"train"} + few).err, {"error: text: " + wanted});
+  }
+}
+
+// Our weights in PyTorch's modules, and back what these have made of them.
+TEST(GptProgram, WeightsGoToTorchAndBack) {
+  const Words other{"--norm", "layer", "--first-norm=false", "--final-norm", "--act", "gelu",
+      "--bias", "--layers", "2"};
+  for (const Words& model : {Words{}, Words{"--tied", "--layers", "2"}, other,
+           other + Words{"--tied", "--act", "silu"}}) {
+    SCOPED_TRACE(testing::PrintToString(model));
+    const GptProgram program;
+    program.run(0, Words{"train", "--steps", "40", "--out", "r"} + model);
+    const auto file = [&](const char* name) { return (program.folder() / "r" / name).string(); };
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < 3 * 16; ++i) tokens.push_back(i * 7 % 19);
+    const Tensor given = Tensor::from(tokens, {3, 16});
+    nn::write_safetensors(file("given.safetensors"), {{"tokens", given}});
+    const int status = run_python("examples/torch_gpt.py", program.folder() / "r");
+    if (status == 77) GTEST_SKIP() << kNoTorch;
+    ASSERT_EQ(status, 0);
+    const nn::NamedTensors torch = nn::read_safetensors(file("torch.safetensors")).tensors;
+    const NoGrad no_grad;
+    for (const auto& [name, wanted] :
+        {std::pair{"model.safetensors", "before"}, {"trained.safetensors", "after"}}) {
+      cli::CommonFlags common;
+      cli::Output out({.quiet = true});
+      const auto opened = GptJob(common).open(file(name), kCpu, out);
+      EXPECT_TRUE(close((*opened)(given), *find(torch, wanted), {.absolute = 1e-5})) << name;
+    }
+    EXPECT_FALSE(close(*find(torch, "before"), *find(torch, "after"), {.absolute = 1e-2}));
+    program.run(0, {"eval", "--from", "r/trained.safetensors"});
+    program.run(0, {"sample", "--from", "r/trained.safetensors"});
   }
 }
 
