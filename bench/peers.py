@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sinter against PyTorch and JAX, interleaved on this machine: tables for docs/results.
 
-    peers.py --block names --threads 1,2     a training step of gpt; or mlp, shakespeare
+    peers.py --block names --threads 1,2     a training step of gpt; or mlp, lenet, cnn, shakespeare
     peers.py --block attention --dtype bf16  attention of [1, 4, 1024, 64] and [16, 4, 64, 32]
 
 Processes take turns, round by round (ours, torch, jax), so that a slow moment hits all alike; a
@@ -25,10 +25,10 @@ p = argparse.ArgumentParser(description=__doc__,
 p.add_argument("--bin", default="build/release/bin")
 p.add_argument("--peers", default=Path(__file__).parent / "peers")
 p.add_argument("--python", default=sys.executable, help="one that has torch and jax")
-p.add_argument("--block", default="mlp", choices=["mlp", "names", "shakespeare", "attention"])
+p.add_argument("--block", default="mlp", choices=["mlp", "lenet", "cnn", "names", "shakespeare", "attention"])
 p.add_argument("--rounds", type=int, default=9)
 p.add_argument("--threads", default="2")
-p.add_argument("--batch", help="of mlp 1,16,64,128,1024, of others 16")
+p.add_argument("--batch", help="1,16,64,128,1024 of mlp, 64,128 of lenet, 64 of cnn, else 16")
 p.add_argument("--width", default="16,32,64,128", help="of names")
 p.add_argument("--dtype", default="f32")
 p.add_argument("--torch-modes", default="eager,eager-fused,compile")
@@ -54,7 +54,9 @@ def cases():
     common = ["--dtype", a.dtype]
     torch = [a.python, f"{a.peers}/torch_step.py", *common, "--rounds", "3", "--warmup", "20"]
     jax = [a.python, f"{a.peers}/jax_step.py", *common]
-    with_jax = not a.no_jax and (a.block != "mlp" or a.dtype == "f32")
+    convolves = a.block in ("lenet", "cnn")
+    with_jax = not a.no_jax and not convolves and (a.block != "mlp" or a.dtype == "f32")
+    batches = {"mlp": "1,16,64,128,1024", "lenet": "64,128", "cnn": "64"}.get(a.block, "16")
     if a.block == "attention":
         for shape in "1,4,1024,64", "16,4,64,32":
             for what in "forward", "both":
@@ -63,7 +65,7 @@ def cases():
                     [*torch, "--modes", "eager,compile", "--block", a.block, "--shape", shape,
                      "--pass", what, "--batch", "1", "--steps", "90"]]
         return
-    for batch in (a.batch or ("1,16,64,128,1024" if a.block == "mlp" else "16")).split(","):
+    for batch in (a.batch or batches).split(","):
         for width in a.width.split(",") if a.block == "names" else [""]:
             ours = [f"{a.bin}/step", *common, "--model", a.block, "--mode", "eager,fused",
                     "--rounds", "3", "--batch", batch]
@@ -71,7 +73,7 @@ def cases():
             if a.block == "shakespeare":  # of which a step is long
                 ours += ["--steps", "5", "--warmup", "5"]
                 theirs[-1] = "15"
-            if a.block != "mlp":
+            if a.block in ("names", "shakespeare"):
                 ours += ["--save", given, *(["--width", width] if width else [])]
                 theirs += ["--given", given]
             yield f"batch {batch}" + (f", width {width}" if width else ""), [
