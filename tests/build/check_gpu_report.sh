@@ -15,7 +15,7 @@ stub() {
   { echo '#!/bin/bash' && cat; } >"$work/$1"
   chmod +x "$work/$1"
 }
-ln -s "$programs/geglu" "$programs/mnist" "$work/bin"
+ln -s "$programs"/{attention,geglu,gpt,mnist} "$work/bin"
 ln -s "$(command -v timeout)" "$work/path"
 stub bin/step <<END_STUB
 [[ \$BROKEN && \$* == *tf32* ]] && echo "error: usage: no tf32" && exit 2
@@ -90,6 +90,16 @@ rows = [{"mode": m, "batch": int(b), "median_us": 1000.0} for m in a.modes.split
         for b in (a.rows or a.batch).split(",")]
 json.dump(rows, open(a.json, "w"))
 END_STUB
+cat >"$work/peers/torch_attention.py" <<'END_STUB'
+import json, os, sys
+if os.environ["BROKEN"]:
+    sys.exit("no such backend")
+shape, file = sys.argv[sys.argv.index("--shape") + 1], sys.argv[-1]
+json.dump([{"shape": [int(n) for n in shape.split(",")], "dtype": dtype, "what": what,
+            "mode": mode, "median_us": us} for dtype in ("f32", "bf16")
+           for what in ("forward", "both") for mode, us in (("flash", 10.0), ("cudnn", 20.0))],
+          open(file, "w"))
+END_STUB
 
 # run_report BROKEN STATUS [FLAG..]: no other program is in the path, no git.
 run_report() {
@@ -122,6 +132,9 @@ assert "torch failed: status 1" in text, text
 assert "racecheck geglu f32: status killed" in why["sanitizer"], why
 assert phases["sanitizer"]["seconds"] < 60, "waited for what the killed program had started"
 assert "initcheck step bf16: 1 errors, see sanitizer.log: ['void sinter" in why["sanitizer"], why
+found = phases["attention"]["result"]["1,2,33,16"]
+assert "no such backend" in found.pop("torch failed") and len(found) == 4, found
+assert all(list(us) == ["sinter"] for us in found.values()), found
 found = phases["sanitizer"]["result"]
 assert len(found) == 13, found
 assert found["initcheck ops"] == "no errors, 1 in kernels of the libraries", found
