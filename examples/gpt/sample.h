@@ -3,8 +3,8 @@
 // the weights, of the seed and of its number.
 #pragma once
 
+#include "examples/gpt/model.h"
 #include "examples/gpt/text.h"
-#include "nn/module.h"
 
 namespace sinter::gpt {
 
@@ -21,7 +21,7 @@ struct SampleOptions {
 // the last half of that is read again, and counts its places from 0. Ends early, with what there
 // is, when a signal comes. Throws data for a letter of the prompt that the model does not know.
 std::vector<std::string> sample(
-    nn::Module& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options);
+    Gpt& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options);
 // A line each, or those of a text; control letters, and bytes that are none, as \xNN.
 std::string printable(const std::vector<std::string>& samples);
 
