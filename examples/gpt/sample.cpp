@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "autograd/autograd.h"
-#include "capture/step.h"
 #include "cli/process.h"
 #include "core/numbers.h"
 #include "data/word_stream.h"
@@ -31,27 +30,6 @@ int32_t draw(std::span<const float> logits, const SampleOptions& options, uint32
   const double at = (double(word) + 0.5) / 0x1p32 * sums.back();
   return order[size_t(std::ranges::upper_bound(sums, at) - sums.begin())];
 }
-
-// Reads texts on, a place of each at a time, by one captured step.
-class Reader {
- public:
-  explicit Reader(Gpt& model)
-      : model_(model), place_(Tensor::zeros({1}, DType::i32, model.parameters()[0].device())) {}
-  ~Reader() { model_.read_on({}, 0); }
-  // The logits behind them.
-  std::vector<float> operator()(const std::vector<int32_t>& tokens, int64_t place) {
-    if (place == 0) model_.read_on(place_, std::ssize(tokens));
-    nn::copy_values(place_, Tensor::from(std::vector{int32_t(place)}, {1}), "sample");
-    return step_({Tensor::from(tokens, {std::ssize(tokens), 1}).to(place_.device())})[0]
-        .to_vector<float>();
-  }
-
- private:
-  Gpt& model_;
-  Tensor place_;
-  capture::Step step_{[this](const Tensors& in) { return Tensors{model_(in[0])}; },
-      {.parameters = nn::parameter_visitor(model_)}};
-};
 
 }  // namespace
 
