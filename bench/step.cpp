@@ -8,7 +8,8 @@
 // the machine hits them alike; the figure is the median over all steps. Its floor is the step's
 // arithmetic at the rate of an f32 product of 768, which runs in turn with them. --json prints an
 // object whose `rows` have median_us, one for each case, and the losses of its first ten steps.
-// --save FILE keeps the batch and the weights before these, for a peer.
+// --save FILE keeps the batch and the weights before these, for a peer. In mode sample a step of
+// gpt reads one letter on, place after place of the context.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@
 #include "cli/step.h"
 #include "core/json.h"
 #include "core/parallel.h"
-#include "examples/gpt/model.h"
+#include "examples/gpt/sample.h"
 #include "measure/comparison.h"
 #include "nn/mlp.h"
 #include "nn/net.h"
@@ -34,6 +35,7 @@ struct BenchStepFlags {
   std::string model = "mlp", mode = "eager", dtype = "f32", save;
   cli::FusionFlags fusion;
   int64_t rounds = 9, steps = 20, warmup = 30, width = 16;
+  std::optional<int64_t> context;
 
   std::vector<int64_t> sizes() const {
     std::vector<int64_t> out{784};
@@ -44,10 +46,10 @@ struct BenchStepFlags {
   bool text() const { return model == "names" || model == "shakespeare"; }
   int64_t letters() const { return model == "names" ? 27 : 65; }
   gpt::GptOptions gpt() const {
-    if (model == "names") return {.width = width};
+    if (model == "names") return {.width = width, .context = context.value_or(16)};
     return {.layers = 4,
         .width = 128,
-        .context = 64,
+        .context = context.value_or(64),
         .norm = "layer",
         .first_norm = false,
         .final_norm = true,
@@ -93,6 +95,7 @@ struct Case {
   std::string mode;
   Tensors inputs;
   std::unique_ptr<Trainer> trainer;
+  std::function<void()> run;
   std::vector<double> times{}, losses{};  // us per step; of the first steps
 
   Case(const BenchStepFlags& flags, Device device, int64_t rows, const std::string& wanted)
@@ -109,14 +112,23 @@ struct Case {
     nn::NamedTensors all{{"x", inputs[0]}, {"y", inputs[1]}};
     for (const nn::NamedTensor& p : model->named_parameters()) all.push_back(p);
     if (!flags.save.empty()) nn::write_safetensors(flags.save, all);
+    if (mode == "sample") {
+      model->eval();
+      const auto reader = std::make_shared<gpt::Reader>(dynamic_cast<gpt::Gpt&>(*model));
+      run = [model, reader, rows, places = flags.gpt().context, n = int64_t{0}]() mutable {
+        const NoGrad no_grad;
+        (*reader)(std::vector<int32_t>(size_t(rows), 1), n++ % places);
+      };
+      return;
+    }
     trainer = std::make_unique<Trainer>(
         model, std::make_shared<nn::Adam>(model->named_parameters()), options);
+    run = [this] { trainer->step(inputs); };
     for (int i = 0; i < 10; ++i) {  // in the first two a fused one is recorded and captured
       run();
       losses.push_back(trainer->state().last_loss);
     }
   }
-  void run() { trainer->step(inputs); }
 };
 
 int run(const BenchStepFlags& flags, const cli::CommonFlags& common, cli::Output& out) {
@@ -175,10 +187,11 @@ int main(int argc, char** argv) {
     flags.number("batch", step.batches, 1, 1'000'000, "batch sizes");
     flags.choice("model", step.model, {"mlp", "lenet", "cnn", "names", "shakespeare"}, "");
     flags.number("width", step.width, 1, 1'000'000, "of names");
+    flags.number("context", step.context, 1, 1'000'000, "of names or shakespeare");
     flags.word("save", step.save, "FILE", "the batch and the first weights");
     flags.number("hidden", step.hidden, 1, 1'000'000, "hidden widths of mlp");
     flags.choice("dtype", step.dtype, {"f32", "tf32", "bf16"}, "");
-    flags.choice("mode", step.mode, {"eager", "fused", "eager,fused", "fused,eager"}, "");
+    flags.choice("mode", step.mode, {"eager", "fused", "eager,fused", "fused,eager", "sample"}, "");
     cli::add_rules_flag(flags, step.fusion.rules);
     flags.choice("measure", step.fusion.measure, {"auto", "on", "off"},
         "time fused groups against their parts");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <numeric>
 
 #include "nn/activations.h"
 #include "nn/layer_norm.h"
@@ -41,12 +42,31 @@ class MultiheadAttention : public ProductLayer {
     const Tensor all =
         reshape(linear_mixed(x, tensor(0), num_tensors() > 1 ? tensor(1) : Tensor(), result_),
             {batch, places, 3 * heads_, depth});
-    const auto heads = [&](int64_t i) {
-      return transpose(slice(all, 2, i * heads_, (i + 1) * heads_), 1, 2);
+    const auto heads = [&](int64_t i, int64_t n = 1) {
+      return transpose(slice(all, 2, i * heads_, (i + n) * heads_), 1, 2);
     };
-    const Tensor o = scaled_dot_product_attention(heads(0), heads(1), heads(2),
-        {.causal = options_.causal, .dropout = is_training() ? options_.dropout : 0});
+    const Tensor o =
+        place_.defined()
+            ? read_next(heads(0), heads(1, 2))
+            : scaled_dot_product_attention(heads(0), heads(1), heads(2),
+                  {.causal = options_.causal, .dropout = is_training() ? options_.dropout : 0});
     return (*out_proj_)(reshape(transpose(o, 1, 2), {batch, places, features_}));
+  }
+  // From now on x[B, 1, E] is one place of a text that is read place by place: the one whose number
+  // `place` is, an i32[1] below `most`. It reads those before it, of which keys and values are
+  // kept; called again with the same sizes, it forgets them. Without gradients and dropout; an
+  // undefined place: whole texts as before.
+  void read_on(const Tensor& place, int64_t batch, int64_t most) {
+    place_ = place;
+    const Tensor& copy = tensor(0).autograd().bf16_copy;
+    const Tensor none = Tensor::zeros({batch, 2 * heads_, most, features_ / heads_},
+        copy.defined() ? result_ : tensor(0).dtype(), tensor(0).device());
+    if (kept_.defined() && place.defined() && kept_.shape() == none.shape())
+      return copy_values(kept_, none, "read_on");  // a captured step knows where they lie
+    kept_ = none;
+    std::vector<float> numbers(static_cast<size_t>(most));
+    std::iota(numbers.begin(), numbers.end(), 0.0F);
+    numbers_ = Tensor::from(numbers, {most, 1}).to(none.device());
   }
   std::string describe() const override {
     return sinter::str("MultiheadAttention(", features_, ", heads=", heads_,
@@ -63,9 +83,22 @@ class MultiheadAttention : public ProductLayer {
   bool depends_on_training() const override { return options_.dropout > 0; }
 
  private:
+  // q[B, H, 1, D] of one place, its keys and values [B, 2 H, 1, D] -> o[B, H, 1, D]. In the time of
+  // all `most` places, so that it is the same step for each.
+  Tensor read_next(const Tensor& q, const Tensor& both) {
+    const auto number = [&](double value) { return constant(value, both.dtype(), both.device()); };
+    const Tensor ahead = numbers_ - cast(place_, DType::f32);
+    accumulate(kept_, where(ahead, number(0), both));
+    const Tensor scores = matmul(q, slice(kept_, 1, 0, heads_), false, true) *
+                          (1 / std::sqrt(double(features_ / heads_))),
+                 reads = where(relu(reshape(ahead, {-1})), number(-INFINITY), scores);
+    return matmul(softmax(reads, -1), slice(kept_, 1, heads_, 2 * heads_));
+  }
+
   int64_t features_, heads_;
   AttentionLayerOptions options_;
   std::shared_ptr<Linear> out_proj_;
+  Tensor place_, kept_, numbers_;  // of a text that is read place by place
 };
 
 // x + part, in the type of x, whatever that of the products is (enable_bf16).

@@ -28,11 +28,15 @@ class Block(nn.TransformerEncoderLayer):
                          batch_first=True, norm_first=True, bias=o["bias"])
         self.norm1, self.norm2 = norm(o), norm(o)
 
-    def forward(self, x):
+    def forward(self, x, place=None):
+        """`place`: x [B, 1, E] is that one of a text, whose keys and values are kept."""
         attn = self.self_attn
         q, k, v = F.linear(self.norm1(x), attn.in_proj_weight, attn.in_proj_bias).unflatten(
             -1, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if place is not None:
+            self.keys[:, :, place], self.values[:, :, place] = k[:, :, 0], v[:, :, 0]
+            k, v = self.keys[:, :, :place + 1], self.values[:, :, :place + 1]
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=place is None)
         x = x + attn.out_proj(o.transpose(1, 2).flatten(2))
         return x + self.linear2(self.activation(self.linear1(self.norm2(x))))
 
@@ -59,9 +63,10 @@ class Gpt(nn.Module):
         self.final_norm = norm(o) if o["final-norm"] else nn.Identity()
         self.head = None if o["tied"] else nn.Linear(o["width"], tokens, bias=False)
 
-    def forward(self, tokens):
-        x = self.first_norm(self.letters(tokens) + self.places[:tokens.shape[1]])
+    def forward(self, tokens, place=None):
+        places = self.places[:tokens.shape[1]] if place is None else self.places[place]
+        x = self.first_norm(self.letters(tokens) + places)
         for block in self.blocks:
-            x = block(x)
+            x = block(x, place)
         x = self.final_norm(x)
         return F.linear(x, self.letters.weight) if self.head is None else self.head(x)

@@ -193,7 +193,9 @@ std::vector<std::string> GptJob::training_names() const {
   return out;
 }
 
-std::shared_ptr<nn::Module> GptJob::make_model(Device device) {
+std::shared_ptr<nn::Module> GptJob::make_model(Device device) { return make_gpt(device); }
+
+std::shared_ptr<Gpt> GptJob::make_gpt(Device device) const {
   auto made = std::make_shared<Gpt>(vocabulary_.size(), model, flags.common->seed);
   if (dtype_ == "bf16") made->enable_bf16();
   made->to(device);
@@ -239,15 +241,15 @@ void GptJob::show(nn::Module& trained, cli::Output& out) {
     options.letters = 300;
   }
   if (built_in()) options.count = 1000;
-  std::vector<std::string> samples = sample(trained, vocabulary_, model.context, options);
+  std::vector<std::string> samples =
+      sample(dynamic_cast<Gpt&>(trained), vocabulary_, model.context, options);
   if (built_in() && !samples.empty())
     out.result("rules", count_names(samples, training_names()).text());
   samples.resize(std::min<size_t>(samples.size(), 10));
   out.result_text("\n" + printable(samples) + "\n");
 }
 
-std::shared_ptr<nn::Module> GptJob::open(
-    const std::string& run_or_file, Device device, cli::Output& out) {
+std::shared_ptr<Gpt> GptJob::open(const std::string& run_or_file, Device device, cli::Output& out) {
   const std::string path =
       cli::find_checkpoint(run_or_file, {cli::kModelFile, cli::kBestFile, cli::kLastFile});
   nn::SafetensorsFile file = nn::read_safetensors(path);
@@ -269,7 +271,7 @@ std::shared_ptr<nn::Module> GptJob::open(
   vocabulary_ = Vocabulary(saved.letters_, is_bytes(), !stream_);
   opened_ = true;
   std::erase_if(file.tensors, [](const auto& t) { return t.name.starts_with("sinter."); });
-  auto made = make_model(device);
+  auto made = make_gpt(device);
   nn::load_state_dict(*made, file.tensors, {.source = path});
   made->eval();
   for (const std::string& note : file.notes) out.note("note", note);

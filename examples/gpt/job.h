@@ -43,7 +43,7 @@ class GptJob : public cli::TensorJob {
 
   // A run's model with its weights, to be evaluated or to write: its flags become this job's.
   // Throws checkpoint.
-  std::shared_ptr<nn::Module> open(const std::string& run_or_file, Device device, cli::Output& out);
+  std::shared_ptr<Gpt> open(const std::string& run_or_file, Device device, cli::Output& out);
   const Vocabulary& vocabulary() const { return vocabulary_; }
   // Is the text that of the built-in names?
   bool built_in() const { return file_.empty(); }
@@ -60,6 +60,7 @@ class GptJob : public cli::TensorJob {
   // Where of n documents or letters, which are read from the first on, those that are held out
   // begin, and those of the test, which are a tenth, one at least.
   std::array<int64_t, 2> parts_of_set(int64_t n) const;
+  std::shared_ptr<Gpt> make_gpt(Device device) const;
   bool is_bytes() const { return symbols_ == "bytes"; }
   std::string file_, symbols_ = "chars", letters_, dtype_ = "f32";
   std::optional<int64_t> val_;

@@ -85,12 +85,23 @@ class Gpt : public nn::Module {
         sinter::str("Gpt: more places than the context: tokens are ", tokens.describe(),
             "; at most ", context_));
     const Tensor& all = tensor(0);
-    Tensor x = (*letters_)(tokens) + (places < context_ ? slice(all, 0, 0, places) : all);
+    Tensor x = (*letters_)(tokens) + (place_.defined()       ? embedding(place_, all)
+                                         : places < context_ ? slice(all, 0, 0, places)
+                                                             : all);
     x = (*dropout_)(x);
     if (first_norm_) x = (*first_norm_)(x);
     for (const auto& block : blocks_) x = (*block)(x);
     if (final_norm_) x = (*final_norm_)(x);
     return tied_ ? linear(x, letters_->parameters()[0]) : (*head_)(x);
+  }
+  // From now on tokens [batch, 1] are those of place number `place`, an i32[1] below the context:
+  // see nn::MultiheadAttention.
+  void read_on(const Tensor& place, int64_t batch) {
+    place_ = place;
+    for (nn::Module* m : modules()) {
+      if (auto* attention = dynamic_cast<nn::MultiheadAttention*>(m))
+        attention->read_on(place, batch, context_);
+    }
   }
   std::string describe() const override { return sinter::str("Gpt(context ", context_, ")"); }
 
@@ -100,6 +111,7 @@ class Gpt : public nn::Module {
  private:
   int64_t context_;
   bool tied_;
+  Tensor place_;
   std::shared_ptr<nn::Embedding> letters_;
   std::shared_ptr<nn::Module> dropout_, first_norm_, final_norm_;
   std::vector<std::shared_ptr<Block>> blocks_;

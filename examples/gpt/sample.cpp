@@ -9,7 +9,6 @@
 #include "cli/process.h"
 #include "core/numbers.h"
 #include "data/word_stream.h"
-#include "ops/ops.h"
 
 namespace sinter::gpt {
 namespace {
@@ -34,11 +33,10 @@ int32_t draw(std::span<const float> logits, const SampleOptions& options, uint32
 
 }  // namespace
 
-std::vector<std::string> sample(nn::Module& model, const Vocabulary& vocabulary, int64_t context,
-    const SampleOptions& options) {
+std::vector<std::string> sample(
+    Gpt& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options) {
   const NoGrad no_grad;
   const nn::EvalMode evaluation(model);
-  const Device device = model.parameters()[0].device();
   const bool documents = vocabulary.documents();
   const std::vector<int32_t> prompt = vocabulary.encode(options.prompt, "the prompt");
   std::vector<int32_t> begin = prompt;
@@ -48,18 +46,21 @@ std::vector<std::string> sample(nn::Module& model, const Vocabulary& vocabulary,
   const int64_t most = options.letters > 0 ? options.letters : context;
   constexpr int64_t kAtOnce = 256;  // samples that a call of the model writes on
   std::vector<std::string> out;
-  for (int64_t first = 0; first < options.count && !cli::interrupted(); first += kAtOnce) {
-    const int64_t rows = std::min(kAtOnce, options.count - first);
+  const int64_t rows = std::min(kAtOnce, options.count);
+  Reader read(model);
+  for (int64_t first = 0; first < options.count && !cli::interrupted(); first += rows) {
     std::vector<std::vector<int32_t>> texts(size_t(rows), begin);
     std::vector<char> done(size_t(rows), false);
-    int64_t from = 0;  // what is read
+    int64_t from = 0, next = 0;  // what is read, as far as `next`
     for (int64_t i = 0; i < most && std::ranges::count(done, false) && !cli::interrupted(); ++i) {
       const int64_t n = std::ssize(texts[0]);
-      if (n - from > context) from = n - std::max<int64_t>(context / 2, 1);
-      std::vector<int32_t> tokens;
-      for (const auto& text : texts) tokens.insert(tokens.end(), text.begin() + from, text.end());
-      const Tensor logits = model(Tensor::from(tokens, {rows, n - from}).to(device));
-      const auto last = slice(logits, 1, n - from - 1, n - from).to_vector<float>();
+      if (n - from > context) next = from = n - std::max<int64_t>(context / 2, 1);
+      std::vector<float> last;
+      for (; next < n; ++next) {
+        std::vector<int32_t> tokens;
+        for (const auto& text : texts) tokens.push_back(text[size_t(next)]);
+        last = read(tokens, next - from);
+      }
       const auto tokens_of = size_t(vocabulary.size());
       for (size_t row = 0; row < texts.size(); ++row) {
         WordStream words(options.seed, kStream, uint32_t(first) + uint32_t(row), uint32_t(i));
@@ -69,6 +70,7 @@ std::vector<std::string> sample(nn::Module& model, const Vocabulary& vocabulary,
         texts[row].push_back(token);
       }
     }
+    texts.resize(size_t(std::min(rows, options.count - first)));
     for (const std::vector<int32_t>& text : texts) {
       const auto start = text.begin() + documents,
                  end = documents ? std::find(start, text.end(), vocabulary.boundary()) : text.end();

@@ -3,10 +3,32 @@
 // the weights, of the seed and of its number.
 #pragma once
 
+#include "capture/step.h"
+#include "examples/gpt/model.h"
 #include "examples/gpt/text.h"
-#include "nn/module.h"
 
 namespace sinter::gpt {
+
+// Reads texts on, a place of each at a time, by one captured step.
+class Reader {
+ public:
+  explicit Reader(Gpt& model)  // which outlives it
+      : model_(model), place_(Tensor::zeros({1}, DType::i32, model.parameters()[0].device())) {}
+  ~Reader() { model_.read_on({}, 0); }
+  // The logits behind a token of each text; place 0 begins new ones. REQUIRES: NoGrad, evaluation.
+  std::vector<float> operator()(const std::vector<int32_t>& tokens, int64_t place) {
+    if (place == 0) model_.read_on(place_, std::ssize(tokens));
+    nn::copy_values(place_, Tensor::from(std::vector{int32_t(place)}, {1}), "sample");
+    return step_({Tensor::from(tokens, {std::ssize(tokens), 1}).to(place_.device())})[0]
+        .to_vector<float>();
+  }
+
+ private:
+  Gpt& model_;
+  Tensor place_;
+  capture::Step step_{[this](const Tensors& in) { return Tensors{model_(in[0])}; },
+      {.parameters = nn::parameter_visitor(model_)}};
+};
 
 struct SampleOptions {
   std::string prompt = "";
@@ -21,7 +43,7 @@ struct SampleOptions {
 // the last half of that is read again, and counts its places from 0. Ends early, with what there
 // is, when a signal comes. Throws data for a letter of the prompt that the model does not know.
 std::vector<std::string> sample(
-    nn::Module& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options);
+    Gpt& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options);
 // A line each, or those of a text; control letters, and bytes that are none, as \xNN.
 std::string printable(const std::vector<std::string>& samples);
 

@@ -335,6 +335,58 @@ TEST(GptSample, DrawsByTheDistributionAndIsAFunctionOfTheSeed) {
   }
 }
 
+// Logits place by place, beside those of the whole text; of more texts than one, on both devices;
+// and once more from its first place on, as if nothing had been kept. In f64 all that differs is
+// the order of sums of at most 32 numbers of size 10: 32 * 10 * 2^-53 < 1e-13, through 2 blocks.
+TEST(GptSample, PlaceByPlaceTheLogitsAreThoseOfTheWhole) {
+  const NoGrad no_grad;
+  for (const GptOptions& options : {kSmall, kOther}) {
+    for (const DType dtype : {DType::f64, DType::f32}) {
+      for (const Device device : {kCpu, Device{Device::Type::simt}}) {
+        Gpt model(4, options, 3);
+        model.to(dtype);
+        model.to(device);
+        model.eval();
+        const Tensor tokens = Tensor::from(
+            std::vector<int32_t>{3, 0, 1, 2, 2, 1, 0, 1, 3, 2, 1, 0, 0, 0, 1, 2}, {2, 8})
+                                  .to(device);
+        const Tensor whole = model(tokens);
+        const Tensor place = Tensor::from(std::vector<int32_t>{0}, {1}).to(device);
+        for (int64_t n = 0; n < 16; ++n) {
+          if (n % 8 == 0) model.read_on(place, 2);
+          nn::copy_values(place, Tensor::from(std::vector{int32_t(n % 8)}, {1}), "test");
+          const auto at = [&](const Tensor& t) { return slice(t, 1, n % 8, n % 8 + 1); };
+          EXPECT_TRUE(close(model(contiguous(at(tokens))), contiguous(at(whole)),
+              {.absolute = dtype == DType::f64 ? 1e-12 : 1e-5}))
+              << n;
+        }
+      }
+    }
+  }
+}
+
+// The likeliest letters are those that a model gives which reads all of the text, or behind the
+// context the last half of it, for each letter anew.
+TEST(GptSample, TheLikeliestLettersAreThoseOfAFullReading) {
+  const Vocabulary vocabulary("abc", false, false, "t");
+  for (const GptOptions& options : {kSmall, kOther}) {
+    Gpt model(3, options, 5);
+    const std::string found = sample(
+        model, vocabulary, 8, {.prompt = "abca", .temperature = 0, .count = 1, .letters = 40})
+                                  .at(0);
+    const NoGrad no_grad;
+    const nn::EvalMode evaluation(model);
+    std::vector<int32_t> text = vocabulary.encode("abca", "t");
+    for (size_t from = 0; text.size() < 44;) {
+      if (text.size() - from > 8) from = text.size() - 4;
+      const std::vector<int32_t> read(text.begin() + int64_t(from), text.end());
+      const Tensor likeliest = argmax(model(Tensor::from(read, {1, std::ssize(read)})));
+      text.push_back(int32_t(likeliest.to_vector<int64_t>().back()));
+    }
+    EXPECT_EQ(found, vocabulary.decode(text));
+  }
+}
+
 // Far beyond the context, of which the last half is read again.
 TEST(GptSample, ATextGoesOnBeyondTheContext) {
   const Vocabulary vocabulary("abc", false, false, "t");

@@ -39,7 +39,7 @@ def logits():
     """By the forward() of PyTorch's layer, which must be that of the peers, too."""
     ours, mask = model(tokens), torch.nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
     for block in model.blocks:
-        block.forward = lambda x, layer=block: torch.nn.TransformerEncoderLayer.forward(
+        block.forward = lambda x, _, layer=block: torch.nn.TransformerEncoderLayer.forward(
             layer, x, mask, is_causal=True)
     theirs = model(tokens)
     for block in model.blocks:
