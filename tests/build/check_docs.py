@@ -82,8 +82,8 @@ def check_symbols(where, file, symbols):
 def check_stops(tour):
     stops = re.split(r"^### ", tour, flags=re.M)[1:]
     stops = [stop.split("\n## ")[0] for stop in stops]
-    if len(stops) != 10:
-        faults.append(f"the tour has {len(stops)} stops, not ten")
+    if len(stops) != 11:
+        faults.append(f"the tour has {len(stops)} stops, not eleven")
     for stop in stops:
         title = stop.split("\n")[0]
         looks = re.findall(r"^\*\*Look\*\* (.*?)\n\n", stop, re.M | re.S)
