@@ -1,3 +1,5 @@
+#include <set>
+#include <span>
 #include <utility>
 
 #include "capture/rules.h"
@@ -324,6 +326,8 @@ class Search {
 //       %8 = pad_slice(%5), and of dk, dv
 //       %9 = add(add(%8, ..), ..)                           %9 is that
 //
+//   Where k and v alone are of one product, dk and dv are, as of a decoder that reads an encoder.
+//
 //   The kernels write heads wherever they lie, so the op gives what is read: attributes say which.
 //   What reads o as heads, attention's own backward, reads a view of it then.
 
@@ -380,31 +384,32 @@ bool gradients_by_rows(Rewriter& r, int i) {
   return r.fuse(kName, std::move(members), std::move(node));
 }
 
-bool merge_gradients(Rewriter& r, int i) {
+// Those from number `first` on, whose padded ones are added up by an op less.
+bool merge_gradients(Rewriter& r, int i, size_t first) {
   Node node = r.node(i);
-  std::vector<int> members{i}, adds;
+  std::vector<int> members{i};
+  std::set<int> adds;
   int64_t begin = 0;
-  for (const int out : node.out) {
+  for (const int out : std::span(node.out).subspan(first)) {
     const int pad = r.only_reader(out);
     if (pad < 0 || r.node(pad).op != &kPadSliceOp || r.node(pad).in[0] != out) return false;
     const auto& at = r.node(pad).attrs.as<PadSliceAttrs>();
     const int64_t heads = r.graph.values[out].shape[2];
     if (at.dim != 2 || at.begin != std::exchange(begin, begin + heads)) return false;
     members.push_back(pad);
-    adds.push_back(r.only_reader(r.node(pad).out[0]));
-    if (adds.back() < 0 || r.node(adds.back()).op->text() != "add") return false;
+    const int add = r.only_reader(r.node(pad).out[0]);
+    if (add < 0 || r.node(add).op->text() != "add") return false;
+    adds.insert(add);
   }
-  for (int last = 0; last < 3; ++last) {  // that of two, to which the last one is added
-    const int first = adds[size_t(last + 1) % 3], second = adds[size_t(last)];
-    if (first != adds[size_t(last + 2) % 3] || r.only_reader(r.node(first).out[0]) != second)
-      continue;
-    node.out = r.node(second).out;
-    if (r.graph.values[node.out[0]].shape[2] != begin) return false;
-    node.attrs.set("merged", true);
-    members.insert(members.end(), {first, second});
-    return r.fuse(kName, std::move(members), std::move(node));
-  }
-  return false;
+  const int last = *adds.rbegin();
+  if (adds.size() != 2 - first) return false;
+  if (first == 0 && r.only_reader(r.node(*adds.begin()).out[0]) != last) return false;
+  node.out.resize(first);
+  node.out.push_back(r.node(last).out[0]);
+  if (r.graph.values[node.out.back()].shape[2] != begin) return false;
+  node.attrs.set("merged", int64_t(3 - first));
+  members.insert(members.end(), adds.begin(), adds.end());
+  return r.fuse(kName, std::move(members), std::move(node));
 }
 
 }  // namespace
@@ -418,9 +423,10 @@ bool rule::attention_by_rows(Rewriter& r, int i) {
   const Node& node = r.node(i);
   if (node.op != &kAttentionOp && node.op != &kAttentionBackwardOp) return false;
   const auto& attrs = node.attrs.as<AttentionAttrs>();
-  if (attrs.merged) return false;
+  if (attrs.merged > 0) return false;
   if (node.op == &kAttentionOp) return !attrs.by_rows && o_by_rows(r, i);
-  return attrs.by_rows ? merge_gradients(r, i) : gradients_by_rows(r, i);
+  return attrs.by_rows ? merge_gradients(r, i, 0) || merge_gradients(r, i, 1)
+                       : gradients_by_rows(r, i);
 }
 
 }  // namespace sinter::capture

@@ -71,7 +71,7 @@ bool keeps_to_rows(const Value& view, int64_t width) {
 }
 
 // `parts` become those of `whole` along `dim`, with the views of them, their own parts among these.
-void place_parts(Rewriter& r, int whole, std::initializer_list<int> parts, int dim) {
+void place_parts(Rewriter& r, int whole, const std::vector<int>& parts, int dim) {
   const Value w = r.graph.values[whole];
   int64_t begin = 0;
   for (const int part : parts) {
@@ -119,6 +119,45 @@ Obstacle fixed_in_place(const Rewriter& r, int a, int b, int dim) {
 bool has_bias(const Node& linear) { return linear.in.size() > 2 && linear.in[2] >= 0; }
 
 Obstacle biases() { return {"the linears have biases", "make both without a bias"}; }
+
+// Attention's gradients from number `first` on.
+bool merge_gradients_of_layers(Rewriter& r, int i, size_t first) {
+  Node node = r.node(i);
+  if (node.op != &kAttentionBackwardOp) return false;
+  const auto& attrs = node.attrs.as<AttentionAttrs>();
+  const auto shape_of = [&](size_t j) { return r.graph.values[node.out[j]].shape; };
+  if (!attrs.by_rows || attrs.merged > 0 || shape_of(first)[1] != shape_of(1)[1]) return false;
+  int parts[3], weights[3];  // a gradient as a matrix of rows, and what it is multiplied by
+  for (size_t j = first; j < 3; ++j) {
+    parts[j] = -1;
+    for (const int n : r.readers(node.out[j])) {
+      const Node& product = r.node(n);
+      if (product.op != &kMatmulOp) continue;
+      if (const auto& m = product.attrs.as<MatmulAttrs>(); m.trans_a || m.trans_b) continue;
+      parts[j] = product.in[0];
+      weights[j] = product.in[1];
+    }
+    if (parts[j] < 0 || r.graph.values[parts[j]].shape.rank() != 2 ||
+        r.graph.values[parts[j]].shape.numel() != shape_of(j).numel() ||
+        fixed_in_place(r, parts[j], 1))
+      return false;
+    if (j > first && !whole_of(r, weights[j - 1], weights[j], 0)) return false;
+  }
+  Shape shape = shape_of(first);
+  shape[2] += int64_t(2 - first) * shape_of(1)[2];
+  const int whole =
+      r.graph.add_local(shape, r.graph.values[parts[1]].dtype, r.graph.device_of(parts[1]));
+  Value rows = r.graph.values[whole];
+  rows.shape = {shape[0] * shape[1], shape[2] * shape[3]};
+  rows.strides = contiguous_strides(rows.shape);
+  const int matrix = r.graph.add_value(rows);
+  node.out.resize(first);
+  node.out.push_back(whole);
+  node.attrs.set("merged", int64_t(3 - first));
+  r.replace(i, std::move(node));
+  place_parts(r, matrix, {parts + first, parts + 3}, 1);
+  return true;
+}
 
 }  // namespace
 
@@ -180,42 +219,10 @@ bool rule::merge_glu_gradients(Rewriter& r, int i) {
   return true;
 }
 
-// dq, dk and dv of three layers side by side, if their weights are neighbours: Note [Where
-// attention's results lie].
+// dq, dk and dv of three layers side by side, or dk and dv alone, if their weights are neighbours:
+// Note [Where attention's results lie].
 bool rule::merge_attention_gradients(Rewriter& r, int i) {
-  Node node = r.node(i);
-  if (node.op != &kAttentionBackwardOp) return false;
-  const auto& attrs = node.attrs.as<AttentionAttrs>();
-  if (!attrs.by_rows || attrs.merged) return false;
-  int parts[3], weights[3];  // a gradient as a matrix of rows, and what it is multiplied by
-  for (size_t j = 0; j < 3; ++j) {
-    parts[j] = -1;
-    for (const int n : r.readers(node.out[j])) {
-      const Node& product = r.node(n);
-      if (product.op != &kMatmulOp) continue;
-      if (const auto& m = product.attrs.as<MatmulAttrs>(); m.trans_a || m.trans_b) continue;
-      parts[j] = product.in[0];
-      weights[j] = product.in[1];
-    }
-    if (parts[j] < 0 || r.graph.values[parts[j]].shape.rank() != 2 ||
-        r.graph.values[parts[j]].shape.numel() != r.graph.values[node.out[j]].shape.numel() ||
-        fixed_in_place(r, parts[j], 1))
-      return false;
-    if (j > 0 && !whole_of(r, weights[j - 1], weights[j], 0)) return false;
-  }
-  Shape shape = r.graph.values[node.out[0]].shape;
-  shape[2] += 2 * r.graph.values[node.out[1]].shape[2];
-  const int whole =
-      r.graph.add_local(shape, r.graph.values[parts[0]].dtype, r.graph.device_of(parts[0]));
-  Value rows = r.graph.values[whole];
-  rows.shape = {shape[0] * shape[1], shape[2] * shape[3]};
-  rows.strides = contiguous_strides(rows.shape);
-  const int matrix = r.graph.add_value(rows);
-  node.out = {whole};
-  node.attrs.set("merged", true);
-  r.replace(i, std::move(node));
-  place_parts(r, matrix, {parts[0], parts[1], parts[2]}, 1);
-  return true;
+  return merge_gradients_of_layers(r, i, 0) || merge_gradients_of_layers(r, i, 1);
 }
 
 // dx = dg Wg + du Wu

@@ -294,8 +294,10 @@ struct AttentionAttrs {
   double scale = 1;
   bool causal = false;
   // Where the results of a captured step lie: o, dq, dk, dv as rows of layers, [B, S, H, D]; and
-  // dq, dk, dv beside each other in one, [B, S, H + 2 G, D], for which S and T are one number.
-  bool by_rows = false, merged = false;
+  // the last `merged` of dq, dk, dv beside each other in one: 2 are [B, T, 2 G, D]; 3 are
+  // [B, S, H + 2 G, D], for which S and T are one number.
+  bool by_rows = false;
+  int64_t merged = 0;
   SINTER_FIELDS(AttentionAttrs, scale, causal, by_rows, merged)
 };
 struct Conv2dGradAttrs {  // those of the conv2d, and the two sizes that its gradients cannot know

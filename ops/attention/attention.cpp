@@ -26,7 +26,7 @@ template <const OpDef& op> void check(Operands in, const Attrs& attrs) {
       str(op.text(), ": heads do not divide: q is ", q.describe(), ", k is ", k.describe(),
           "; H of q is ", heads, ", G of k is ", groups, ", and H must be a multiple of G"));
   const auto& a = attrs.as<AttentionAttrs>();
-  SINTER_CHECK(!a.merged || (a.by_rows && q.size(2) == k.size(2)), shape,
+  SINTER_CHECK(a.merged == 0 || (a.by_rows && (a.merged == 2 || q.size(2) == k.size(2))), shape,
       str(op.text(), ": merged: q is ", q.describe(), ", k is ", k.describe(),
           "; by rows, and as many rows as keys"));
 }
@@ -45,10 +45,12 @@ Tensors infer(Operands in, const Attrs& attrs) {
 Tensors backward_infer(Operands in, const Attrs& attrs) {
   const auto& a = attrs.as<AttentionAttrs>();
   Tensors all{result_of(in[1], a), result_of(in[2], a), result_of(in[3], a)};
-  if (!a.merged) return all;
-  Shape shape = all[0].shape();
-  shape[2] += 2 * all[1].size(2);
-  return {Tensor::shape_only(shape, in[1].dtype(), in[1].device())};
+  if (a.merged == 0) return all;
+  Shape shape = all[size_t(3 - a.merged)].shape();
+  shape[2] += (a.merged - 1) * all[1].size(2);
+  all.resize(size_t(3 - a.merged));
+  all.push_back(Tensor::shape_only(shape, in[1].dtype(), in[1].device()));
+  return all;
 }
 
 Cost cost(Operands in, Operands out, const Attrs& attrs) {
@@ -130,7 +132,12 @@ Tensors backward_reference(Operands in, const Attrs& attrs) {
   Tensors all{laid(reshape(sum(ds * plain.keys(k), 4), q.shape()), attrs),
       laid(reshape(sum(ds * plain.rows(q, depth), Dims{2, 3}), k.shape()), attrs),
       laid(reshape(sum(p * d_o, Dims{2, 3}), k.shape()), attrs)};
-  return attrs.as<AttentionAttrs>().merged ? Tensors{cat(all, 2)} : all;
+  const auto apart = size_t(3 - attrs.as<AttentionAttrs>().merged);
+  if (apart == 3) return all;
+  const Tensor whole = cat(Tensors(all.begin() + ptrdiff_t(apart), all.end()), 2);
+  all.resize(apart);
+  all.push_back(whole);
+  return all;
 }
 
 }  // namespace

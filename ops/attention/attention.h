@@ -38,9 +38,10 @@ struct HeadsOfResult {
 
  private:
   HeadsOfResult(const Call& call, const AttentionSizes& n, size_t i, const AttentionAttrs& attrs)
-      : in(call.out[attrs.merged ? 0 : i]), strides(in.strides()) {
+      : in(call.out[std::min(i, size_t(3 - attrs.merged))]), strides(in.strides()) {
     if (!attrs.by_rows) return;
-    if (attrs.merged && i > 0) begin = (n.heads + int64_t(i - 1) * n.groups) * strides[2];
+    for (auto before = size_t(3 - attrs.merged); before < i; ++before)
+      begin += (before == 0 ? n.heads : n.groups) * strides[2];
     std::swap(strides[1], strides[2]);
   }
 };

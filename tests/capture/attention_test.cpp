@@ -153,6 +153,72 @@ TEST(AttentionRule, QkvOfOneProductOrOfThreeNeighboursAreNotCopied) {
       "multi_tensor_update");
 }
 
+// A decoder's: q of one input; k and v of another, which comes of an encoder that learns, too. kv:
+// one product gives both. neighbour: the weight of q lies before theirs. The ops of a step, and
+// what three of them give and leave.
+std::pair<std::string, std::vector<double>> train_decoder(bool kv, bool neighbour, bool captured) {
+  constexpr int64_t kAll = kHeads * kDepth;
+  const auto draw = [](const Shape& shape, uint64_t seed) {
+    return cast(sample_tensor(shape, seed, -1, 1), DType::f64);
+  };
+  const Tensor all = draw({3 * kAll, kAll}, 1);
+  const auto rows = [&](int64_t from, int64_t to) { return slice(all, 0, from * kAll, to * kAll); };
+  nn::NamedTensors params{{"gain", draw({kAll}, 2)},
+      {"q", neighbour ? rows(0, 1) : draw({kAll, kAll}, 3)}, {"k", kv ? rows(1, 3) : rows(1, 2)}};
+  if (!kv) params.push_back({"v", rows(2, 3)});
+  for (auto& [name, t] : params) t.autograd().requires_grad = true;
+  nn::Adam adam{params};
+  const Step::Function function = [&](const Tensors& in) {
+    adam.zero_grad();
+    const Tensor x = relu(in[0]) * params[0].tensor, memory = relu(in[1]) * params[0].tensor;
+    const Tensor q = Hand::heads(linear(x, params[1].tensor), kHeads);
+    Tensor k = linear(memory, params[2].tensor), v;
+    if (kv) {
+      const Tensor both = reshape(k, {kBatch, kKeys, 2 * kHeads, kDepth});
+      k = transpose(slice(both, 2, 0, kHeads), 1, 2);
+      v = transpose(slice(both, 2, kHeads, 2 * kHeads), 1, 2);
+    } else {
+      k = Hand::heads(k, kHeads);
+      v = Hand::heads(linear(memory, params[3].tensor), kHeads);
+    }
+    const Tensor y =
+        reshape(transpose(scaled_dot_product_attention(q, k, v, {}), 1, 2), {kBatch, kRows, kAll});
+    backward(y, {.gradient = in[2]});
+    adam.step();
+    return Tensors{y};
+  };
+  Step step(function);
+  std::vector<double> left;
+  for (uint64_t call = 0; call < 3; ++call) {
+    const Tensors in{draw({kBatch, kRows, kAll}, call), draw({kBatch, kKeys, kAll}, call + 3),
+        draw({kBatch, kRows, kAll}, call + 7)};
+    for (const double x : (captured ? step(in) : function(in))[0].to_vector<double>())
+      left.push_back(x);
+  }
+  for (const auto& [name, t] : params) {
+    for (const double x : t.to_vector<double>()) left.push_back(x);
+  }
+  return {captured ? ops_of(step.captured()->fused.graph) : "", left};
+}
+
+TEST(AttentionRule, KAndVOfAnotherInputAreNotCopied) {
+  const std::string begin =
+      "pointwise_chain pointwise_chain linear linear attention attention_backward ";
+  for (const bool kv : {true, false}) {
+    for (const bool neighbour : {false, true}) {
+      SCOPED_TRACE(str(kv ? "one product" : "two", neighbour ? ", behind q" : ""));
+      const auto [ops, found] = train_decoder(kv, neighbour, true);
+      EXPECT_EQ(ops, begin + (kv ? "product_chain sum product_chain sum add adam_update "
+                                   "weight_grad_update weight_grad_update"
+                                 : "matmul product_chain sum product_chain sum add "
+                                   "weight_grad_update multi_tensor_update"));
+      // f64; Adam makes an error e of a gradient one of up to lr e / eps = 1e5 e.
+      EXPECT_TRUE(test::close(
+          found, train_decoder(kv, neighbour, false).second, {.of_each = 1e-9, .absolute = 1e-9}));
+    }
+  }
+}
+
 TEST(AttentionRule, ForwardAloneIsOneLaunch) {
   const Hand hand;
   Step step([&](const Tensors& in) {

@@ -39,6 +39,37 @@ TEST(ScaledDotProductAttention, IsTheOpThatKeepsNoWeights) {
   }
 }
 
+TEST(ScaledDotProductAttention, GradientsAreThoseOfDifferences) {
+  const auto check = [](const auto& f, const Tensors& in) {
+    const GradcheckResult result = gradcheck([&f](const Tensors& x) { return Tensors{f(x)}; }, in);
+    EXPECT_TRUE(result.ok) << result.message;
+  };
+  for (const auto& [q, groups, keys] : {std::tuple{Shape{2, 4, 5, 3}, 2, 7},
+           {Shape{1, 3, 7, 4}, 3, 5}, {Shape{2, 4, 1, 3}, 1, 6}, {Shape{2, 2, 5, 3}, 2, 1},
+           {Shape{0, 2, 3, 4}, 2, 5}, {Shape{1, 2, 0, 4}, 2, 5}, {Shape{1, 2, 3, 4}, 2, 0}}) {
+    const auto heads = [&](int64_t n, int64_t rows, uint64_t seed) {  // views of what a layer gives
+      return transpose(drawn({q[0], rows, n, q[3]}, seed), 1, 2).set_requires_grad(true);
+    };
+    const Tensors in{heads(q[1], q[2], 1), heads(groups, keys, 2), heads(groups, keys, 3)};
+    SCOPED_TRACE(sinter::str(in[0].describe(), " ", in[1].describe()));
+    for (const bool causal : {false, true}) {
+      check(
+          [=](const Tensors& x) {
+            return scaled_dot_product_attention(
+                x[0], x[1], x[2], {.causal = causal, .enable_gqa = true});
+          },
+          in);
+    }
+    if (groups != q[1]) continue;  // by hand, with a mask that is data and broadcasts
+    const Tensor mask = cast(tril(Tensor::ones({q[2], keys})) == 0.0, DType::u8);
+    check(
+        [&](const Tensors& x) {
+          return matmul(softmax(masked_fill(matmul(x[0], x[1], false, true), mask, -1e30)), x[2]);
+        },
+        in);
+  }
+}
+
 // Both ways of computing it, in f32, forward and backward.
 TEST(ScaledDotProductAttention, AgreesWithTorch) {
   struct Given {

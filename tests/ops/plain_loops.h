@@ -392,17 +392,20 @@ inline Lists laid(const AttentionLoops& n, const AttentionAttrs& a, const Lists&
             to.push_back(heads[size_t(((b * count + h) * rows + r) * n.depth + d)]);
     all.push_back(to);
   }
-  if (!a.merged) return all;
+  if (a.merged == 0) return all;
+  const auto apart = size_t(3 - a.merged);
   List whole;
   const auto of_q = size_t(n.heads * n.depth), of_k = size_t(n.groups * n.depth);
-  for (size_t row = 0; row < size_t(n.batch * n.rows); ++row) {
-    for (size_t i = 0; i < 3; ++i) {
+  for (size_t row = 0; row < size_t(n.batch * n.keys); ++row) {
+    for (size_t i = apart; i < 3; ++i) {
       const size_t width = i == 0 ? of_q : of_k;
       whole.insert(whole.end(), all[i].begin() + std::ptrdiff_t(row * width),
           all[i].begin() + std::ptrdiff_t((row + 1) * width));
     }
   }
-  return {whole};
+  all.resize(apart);
+  all.push_back(whole);
+  return all;
 }
 inline Lists of_attention(const Tensors& in, const AttentionAttrs& a) {
   const AttentionLoops n(in[0], in[1], in[2], a);

@@ -60,10 +60,12 @@ std::vector<Sample> backward_samples() {
     if (forward.attrs.as<AttentionAttrs>().by_rows) in[4] = transpose(in[4], 1, 2);
     all.push_back(fixed_sample(std::move(in), forward.attrs, forward.what));
   }
-  AttentionAttrs merged{0.5, true, true, true};
   for (const Sample& sample : std::vector<Sample>(all)) {
-    if (sample.in[1].size(2) != sample.in[2].size(2)) continue;
-    all.push_back(fixed_sample(sample.in, merged, str(sample.what, ", merged")));
+    for (const int64_t merged : {2, 3}) {
+      if (merged == 3 && sample.in[1].size(2) != sample.in[2].size(2)) continue;
+      all.push_back(fixed_sample(sample.in, AttentionAttrs{0.5, true, true, merged},
+          str(sample.what, ", the last ", merged, " merged")));
+    }
   }
   const Sample good = all.front();
   for (size_t i = 0; i < good.in.size(); ++i) {

@@ -19,6 +19,9 @@ std::vector<Sample> embedding_samples() {
       make({40}, 2, 7, "each row many times"), make({3}, 50, 4, "most rows never"),
       make({0}, 5, 3, "no tokens"), make({4}, 5, 0, "no columns"),
       make({9}, 3, 130, "more columns than lanes"),
+      Sample{.in = {transpose(tokens_of({3, 4}, 5)), transpose(sample_tensor({6, 5}, 1))},
+          .attrs = {},
+          .what = "transposed"},
       bad_sample({sample_tensor({4}, 1), sample_tensor({5, 3}, 2)}, {}, "floating tokens"),
       bad_sample({tokens_of({4}, 5), sample_tensor({5}, 2)}, {}, "a table of one dim")};
 }

@@ -14,9 +14,10 @@ Sample rms_norm_sample(const Shape& shape, bool weight, const char* what) {
 
 std::vector<Sample> rms_norm_samples() {
   Sample turned = rms_norm_sample({6, 4}, true, "transposed"),
-         rough = rms_norm_sample({5, 7}, true, "a large eps");
+         rough = rms_norm_sample({5, 7}, true, "a large eps"),
+         column = rms_norm_sample({5, 1}, true, "one column, a large eps");
   turned.in[0] = transpose(sample_tensor({4, 6}, 7));
-  rough.attrs = RmsNormAttrs{0.5};
+  rough.attrs = column.attrs = RmsNormAttrs{0.5};
   const Tensor x = sample_tensor({5, 7}, 1);
   return {rms_norm_sample({5, 7}, true, "odd"), rms_norm_sample({5, 7}, false, "without a weight"),
       rms_norm_sample({17, 10}, true, "more than one tile"),

@@ -20,6 +20,9 @@ std::vector<Sample> softmax_samples() {
       {{sample_tensor({2, 7, 5}, 10)}, kCausal, "causal, high"},
       {{sample_tensor({3, 2, 9, 9}, 11)}, kCausal, "causal, four dims"},
       {{sample_tensor({0, 4, 4}, 12)}, kCausal, "causal, empty batch"},
+      {{sample_tensor({2, 1, 6}, 13)}, kCausal, "causal, one row"},
+      {{sample_tensor({2, 6, 1}, 14)}, kCausal, "causal, one key"},
+      {{transpose(sample_tensor({2, 5, 3, 4}, 15), 1, 2)}, kCausal, "causal, of heads"},
       bad_sample({sample_tensor({7}, 8)}, kCausal, "causal, one dim"),
       bad_sample({sample_tensor({}, 8)}, kAll, "scalar"),
       bad_sample({Tensor::zeros({2, 3}, DType::i32)}, kAll, "integers")};
