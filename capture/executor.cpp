@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "capture/listener.h"
 #include "capture/recording.h"
 #include "core/allocator.h"
 #include "core/context.h"
@@ -130,6 +131,10 @@ void Executor::count_writes(const Instruction& i) {
 // Neighbours of one phase are a span of it.
 void Executor::run_list() {
   const bool recording = profiler::recording();
+  Listener* const listener = Listener::current;
+  if (listener) {  // what it has heard of an input at the last run says nothing of this one
+    for (const Input& in : inputs_) in.tensor.storage()->bump_version("a caller");
+  }
   for (size_t n = 0; n < instructions_.size();) {
     const char* const phase = instructions_[n].phase.c_str();
     const profiler::Scope span(instructions_[n].phase);
@@ -137,8 +142,15 @@ void Executor::run_list() {
       if (recording) profiler::record_planned(memory_[n]);
       run(instructions_[n]);
       count_writes(instructions_[n]);
+      if (listener) tell(*listener, instructions_[n]);
     }
   }
+}
+
+void Executor::tell(Listener& listener, Instruction& i) {
+  const ModulePath module(i.module);
+  if (!i.made_by.empty()) set_choice_text(i.made_by);
+  listener.record({*i.op, i.in, i.out, i.attrs, i.role});
 }
 
 bool Executor::in_arena(const Tensor& t) const {
@@ -200,8 +212,8 @@ void Executor::run(const Tensors& inputs) {
 void Executor::replay(const Tensors& inputs, size_t gradients) {
   for (size_t i = 0; i < inputs.size(); ++i) place(inputs_[i], inputs[i], i >= gradients);
   // Only the device's own records tell the nodes of a graph apart: a profile without them is of
-  // single launches.
-  const bool as_list = profiler::recording() && cuda::records_turn() == 0;
+  // single launches, and so is what a listener hears.
+  const bool as_list = Listener::current || (profiler::recording() && cuda::records_turn() == 0);
   if (replay_ && !as_list) {
     replay_->run();
     for (const Instruction& i : instructions_) count_writes(i);

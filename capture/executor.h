@@ -13,6 +13,8 @@
 
 namespace sinter::capture {
 
+class Listener;
+
 class Executor {
  public:
   // REQUIRES: every external buffer is bound. Throws state if a result is memory of an input.
@@ -65,6 +67,7 @@ class Executor {
     const char* writer = nullptr;  // the op that changes it, if one does
   };
   void run(Instruction& i);
+  static void tell(Listener& listener, Instruction& i);
   static void count_writes(const Instruction& i);
   void run_list();
   void place(Input& input, const Tensor& given, bool gradient);

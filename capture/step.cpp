@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "autograd/tape.h"
+#include "capture/listener.h"
 #include "core/communicator.h"
 #include "core/context.h"
 #include "ops/ops.h"
@@ -51,7 +52,8 @@ struct KeepsFirstRow {
 // An outer recording, anomaly mode: a replay would tell them nothing.
 bool somebody_listens() {
   const std::vector<Recorder*>& recorders = Context::current().recorders;
-  return std::ranges::any_of(recorders, [](Recorder* r) { return r != &Tape::current(); });
+  return std::ranges::any_of(
+      recorders, [](Recorder* r) { return r != &Tape::current() && r != Listener::current; });
 }
 
 }  // namespace
@@ -147,7 +149,23 @@ void Step::note_miss(std::string text) {
 }
 
 void Step::note_guard_miss(const std::string& guard) {
-  note_miss(str("guard ", guard, " changed at call ", stats_.calls, ": captured again"));
+  if (!told_of_keys_)  // which is to stay among the last
+    note_miss(str("guard ", guard, " changed at call ", stats_.calls, ": captured again"));
+  note_change(str("guard ", guard, " changed"));
+}
+
+// A step that forgets eight recordings and has not three calls of each is slower than without
+// capture. One that has a key for each shape of a few, or is replayed between, is not.
+void Step::note_change(const std::string& what) {
+  if (changes_.size() == 3) changes_.erase(changes_.begin());
+  changes_.push_back(str("at call ", stats_.calls, " ", what));
+  const int64_t begun = stats_.recordings, forgotten = begun - std::ssize(entries_);
+  if (told_of_keys_ || forgotten < 8 || stats_.calls >= 3 * begun) return;
+  told_of_keys_ = true;
+  note_miss(str("recorded ", begun, " times in ", stats_.calls, " calls, and replayed in ",
+      stats_.replays, ": ", join(changes_, "; "),
+      "; pad the inputs to fewer shapes, raise StepOptions::cache_size, let parameters stay in "
+      "their memory, or run the step op by op"));
 }
 
 void Step::check_inputs(const Tensors& inputs) const {
@@ -277,8 +295,8 @@ const Tensors& Step::operator()(const Tensors& inputs) {
     return results_ = std::move(results);
   }
   if (const std::string failed = failed_guard(); !failed.empty()) {
-    note_guard_miss(failed);
     forget_all();
+    note_guard_miss(failed);
     failed_guard();
   }
   check_inputs(inputs);
@@ -299,6 +317,10 @@ const Tensors& Step::operator()(const Tensors& inputs) {
     if (entry->calls + 1 == entry->recheck_at) recheck(*entry, inputs);
     replay(*entry->captured, inputs);
   } else {
+    if (!entries_.empty()) {
+      const auto used = [](const auto& e) { return e->used; };
+      note_change(key_difference(**std::ranges::max_element(entries_, {}, used), inputs, key));
+    }
     entry = &add_entry(inputs, key, record(inputs, How::run));
   }
   entry->used = ++clock_;

@@ -134,7 +134,7 @@ struct StepStats {
   int64_t eager = 0;     // calls inside another recording or under AnomalyMode
   int64_t rechecks = 0;  // Note [Recorded once more]
   // Why calls were not replayed, in words, the last 16: guard misses and, once, that the keys keep
-  // changing.
+  // changing, or that what was captured is forgotten as often.
   std::vector<std::string> misses;
   double capture_ms = 0;  // rewriting, planning, measuring
 };
@@ -169,6 +169,7 @@ class Step {
   std::string failed_guard();
   void note_miss(std::string text);
   void note_guard_miss(const std::string& guard);
+  void note_change(const std::string& what);
   // "" or how the key of a call differs from that of an entry.
   std::string key_difference(const Entry& entry, const Tensors& inputs, const Key& key) const;
   void evict(const Tensors& inputs, const Key& key);
@@ -202,6 +203,7 @@ class Step {
   std::vector<Refused> choices_;
   bool adopts_ = true;  // until adopted inputs lie elsewhere
   bool told_of_keys_ = false;
+  std::vector<std::string> changes_;  // why the last calls were recorded anew
   // Of this call; bound_: what the graph reads, where that is not just the inputs.
   Tensors results_, bound_;
   std::atomic<uint64_t> caller_{0};  // the thread that is in a call

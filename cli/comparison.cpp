@@ -80,6 +80,12 @@ void CompareRun::blame(measure::BlameOptions options) const {
   SINTER_CHECK(!blame.first_nan, numeric, str(program, ": ", blame.verdict()));
 }
 
+std::string CompareRun::kept(const Outcome& outcome) const {
+  const std::vector<profiler::Kept> fused =
+      profiler::kept_of(measure::describe_nodes(comparison.captured()));
+  return profiler::kept_lines(profiler::kept_of(outcome.eager), &fused);
+}
+
 Outcome CompareRun::run(const std::string& parity) const {
   const bool tables = flags.files.has("table");
   measure::ComparisonOptions options = flags;
@@ -100,6 +106,7 @@ Outcome CompareRun::run(const std::string& parity) const {
                                  .how_to_explain = "--explain",
                                  .next = next,
                                  .width = prose_width()}));
+  if (profiler::asks_for_memory(flags.view.table)) out.result_text("\n" + kept(outcome));
   if (!flags.files.formats.empty()) write_files(outcome);
   if (!fusion.dump_graph.empty()) {
     const std::vector<std::string> graphs = graph_files(fusion.dump_graph);
@@ -113,7 +120,8 @@ Outcome CompareRun::run(const std::string& parity) const {
 void CompareRun::write_files(const Outcome& outcome) const {
   const measure::Exports files = exports();
   const measure::PageComparison on_page{outcome.headline, outcome.table.rows,
-      measure::summary(comparison, outcome) + measure::details(comparison, outcome)};
+      measure::summary(comparison, outcome) + measure::details(comparison, outcome) +
+          kept(outcome)};
   const std::string text =
       fmt::format("{}\n{}\n{}\nstep {}\n", outcome.eager.table(flags.view.table),
           outcome.fused.table(flags.view.table), outcome.table.text(), outcome.headline);

@@ -69,6 +69,7 @@ struct CompareRun {
  private:
   measure::Exports exports() const;
   void write_files(const Outcome& outcome) const;
+  std::string kept(const Outcome& outcome) const;  // lines
 };
 // The keys from "eager_us" to "table" of an object of --json.
 void add_json(Json& object, const Comparison& comparison, const Outcome& outcome);

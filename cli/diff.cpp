@@ -1,7 +1,11 @@
-// diff A.json B.json: what changed between two profiles, ours or PyTorch's.
+// diff A.json B.json: what changed between two profiles, ours or PyTorch's. diff RUN RUN: where two
+// runs of train --fingerprint part.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/run.h"
+#include "core/json.h"
 #include "data/bytes.h"
 #include "profiler/join.h"
 
@@ -19,11 +23,29 @@ std::string text_of_profile(const std::string& path) {
   return {bytes.begin(), bytes.end()};
 }
 
+int diff_runs(const std::vector<std::string>& runs, Output& out) {
+  const auto file = [](const std::string& run) {
+    const std::string name = run + "/" + kPrintsFile;
+    SINTER_CHECK(std::filesystem::exists(name), data,
+        str("data: no fingerprints in the run: ", escaped(run)),
+        program_name() + " train --fingerprint keeps them");
+    return name;
+  };
+  const measure::Parting parting = measure::parting(file(runs[0]), file(runs[1]));
+  for (const auto& [label, text] : parting.lines()) out.result(label, text);
+  if (parting.parts_by_nature())
+    out.result("next", program_name() + " compare --blame holds each op against f64");
+  out.json("sinter.parting/1", parting);
+  return 0;
+}
+
 int run_diff(const std::vector<std::string>& inputs, profiler::DiffOptions options, Output& out) {
   SINTER_CHECK(inputs.size() == 2, usage,
       str("usage: diff takes two profiles, given ", inputs.size()),
       str(program_name(),
           " diff A.json B.json, as --profile=json or PyTorch's profiler writes them"));
+  if (std::filesystem::is_directory(inputs[0]) || std::filesystem::is_directory(inputs[1]))
+    return diff_runs(inputs, out);
   const auto read = [](const std::string& file) {
     return profiler::read_profile_or_trace(text_of_profile(file), file);
   };

@@ -138,7 +138,8 @@ void add_explain(App& app, Command& command, const char* glossary) {
 void add_profile_commands(App& app, const char* glossary) {
   app.add("diff",
       "Compares two profiles, of --profile=json or of PyTorch's profiler (export_chrome_trace): "
-      "the step and each row, B against A.",
+      "the step and each row, B against A. Of two run folders: where the runs part, by what train "
+      "--fingerprint kept.",
       add_diff);
   app.add("calibrate",
       "Measures the roofs that the profiler's tables compare with, and keeps them.", add_calibrate);

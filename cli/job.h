@@ -208,6 +208,8 @@ Tensors load_batch(Job& job, const Flags& given, Output& out);
 
 // Trains it (train.cpp): the run is in a folder, saves itself, ends on a signal and can go on.
 void add_train(App& app, Command& command, const JobMaker& make);
+// Does a run's checkpoint hold what the run came to, and go on as it would (resume_check.cpp)?
+void add_resume_check(App& app, Command& command, const JobMaker& make);
 // Trains a preset, that of the job's flags unless another is given, with several seeds: metric and
 // time with intervals (speedrun.cpp).
 void add_speedrun(App& app, Command& command, const JobMaker& make);

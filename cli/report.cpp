@@ -61,6 +61,19 @@ std::string time_text(const Run& run, std::optional<int64_t> planned = {}) {
       escaped(run.folder->name()));
 }
 
+// What --fingerprint kept, and what that took.
+void report_prints(const Run& run) {
+  if (!run.prints || run.prints->cost().steps == 0) return;
+  const auto& [steps, bytes, seconds] = run.prints->cost();
+  const double each = seconds / double(steps),
+               rest = (run.time.seconds() - seconds) / double(run.at().step - run.first_step);
+  run.out.note("prints",
+      "{} of a step hashed in {}, {:.1f} GB/s, {:.0f} % of what it takes without; {} diff RUN RUN "
+      "tells where two runs part",
+      cli::bytes(bytes / steps), cli::seconds(each), double(bytes) / seconds / 1e9,
+      100 * each / rest, program_name());
+}
+
 }  // namespace
 
 void StepProfile::prepare() {
@@ -229,6 +242,7 @@ int report_interrupted(Run& run, StepProfile& profile) {
       step > 0 ? "after " : "before the first step", step > 0 ? run.position(step) : "", kLastFile,
       program_name(), as_word(run.folder->name()));
   run.out.result("time", time_text(run, run.steps));
+  report_prints(run);
   report_json(run, nullptr);
   profile.report();
   return exit_code(Error::Kind::interrupted);
@@ -245,6 +259,7 @@ int report(Run& run, StepProfile& profile) {
                                                    run.metric.unit, reached ? "reached" : "missed")
                                              : ""));
   run.out.result("time", time_text(run));
+  report_prints(run);
   if (const Communicator* ranks = run.ranks.communicator()) {
     const Communicator::Stats& sums = ranks->stats();
     run.out.note("ranks", "{} by {}: {} of {} in {}, of which {:.0f} % ran beside the step",

@@ -159,6 +159,30 @@ void Run::take_folder() {
   if (ranks.first()) check_room();
   if (ranks.first()) write_file(folder->file("config.toml"), config);
   log.emplace(ranks.first() ? name : "", at().events, metric.name);
+  if (flags.run.fingerprint && ranks.first()) keep_prints();
+}
+
+void Run::keep_prints() {
+  std::vector<std::pair<std::string, Tensor>> named;
+  for (const nn::NamedTensors& list :
+      {trainer->model().state_dict(), trainer->optimizer().state_tensors()}) {
+    for (const nn::NamedTensor& item : list) named.emplace_back(item.name, item.tensor);
+  }
+  named.emplace_back("the step's state", trainer->optimizer().state());
+  // "roofs/3 cpu, NAME, 2 threads, ..", of a card its name in the third place.
+  const bool on_card = device.type == Device::Type::cuda;
+  const std::string roofs = profiler::roofs_key(on_card ? device : kCpu);
+  const std::vector<std::string_view> of_roofs = parts_of(roofs, ", ");
+  prints = std::make_unique<measure::Fingerprints>(folder->file(kPrintsFile),
+      measure::FingerprintHead{.build = str(build_name(), ", program ", at().build),
+          .machine = str(of_roofs.at(1), on_card ? str(", ", of_roofs.at(2)) : ""),
+          .device = device.str(),
+          .mode = flags.mode.mode + (flags.mode.mode == "fused" ? " " + flags.mode.rules : ""),
+          .workload = job.workload(),
+          .seed = std::to_string(flags.common->seed),
+          .threads = num_threads(),
+          .every = *flags.run.fingerprint},
+      named, at().step);
 }
 
 int64_t bytes_of(const nn::NamedTensors& tensors) {

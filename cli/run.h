@@ -8,6 +8,7 @@
 #include "cli/job.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
+#include "measure/fingerprint.h"
 #include "measure/timer.h"
 #include "nn/checkpoint.h"
 #include "profiler/session.h"
@@ -15,7 +16,7 @@
 namespace sinter::cli {
 
 inline constexpr const char *kModelFile = "model.safetensors", *kBestFile = "best.safetensors",
-                            *kLastFile = "last.safetensors";
+                            *kLastFile = "last.safetensors", *kPrintsFile = "fingerprints.jsonl";
 
 // Runs while training does: not during evaluation and saving.
 class Stopwatch {
@@ -93,6 +94,7 @@ struct Run {
   std::unique_ptr<Trainer> trainer;
   std::unique_ptr<RunFolder> folder;
   std::optional<RunLog> log;
+  std::unique_ptr<measure::Fingerprints> prints;  // of --fingerprint, of the first rank
   std::string config;
   Stopwatch time;
   int64_t per_epoch = 0, steps = 0, epochs = 0;
@@ -110,6 +112,7 @@ struct Run {
   void note_rate() const;
   void check_ranks(const std::string& build) const;
   void go_on();
+  void keep_prints();
   void check_room() const;
   void link_once();
   bool linked = false;

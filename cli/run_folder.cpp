@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr const char* kHolder = ".pid";  // of the process that holds the lock, for the message
 constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", "last.safetensors",
     "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.trace.json.gz",
-    "profile.folded", "profile.html"};
+    "profile.folded", "profile.html", "fingerprints.jsonl"};
 
 // Is the file one that a run writes? The first lines of its log, and a key that no config of a
 // user's has.

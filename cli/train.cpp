@@ -24,6 +24,7 @@ class Loop {
   bool save_is_due() const {
     return run_.flags.run.save_steps && at_.step % run_.flags.run.save_steps == 0;
   }
+  void fit();
   void after_step();
   void keep_to_budget();
   void show_progress();
@@ -45,7 +46,7 @@ void Loop::run() {
   if (run_.flags.run.check_nan) check_nan.emplace();
   run_.time.start();
   while (!at_.ended && !run_.ranks.interrupted()) {
-    if (!epoch_is_over()) run_.job.fit(*run_.trainer, [this] { after_step(); });
+    if (!epoch_is_over()) fit();
     const bool over = epoch_is_over();
     if (!over && !save_is_due()) continue;
     run_.time.stop();
@@ -66,6 +67,17 @@ void Loop::run() {
         run_.metric.rises ? "risen" : "fallen", count_of(run_.flags.optimizer.patience, "epoch"),
         run_.metric.text(at_.best));
   }
+}
+
+void Loop::fit() {
+  measure::Fingerprints* const prints = run_.prints.get();
+  if (prints) prints->begin_step(at_.step + 1);
+  run_.job.fit(*run_.trainer, [this, prints] {
+    if (prints) prints->end_step();
+    after_step();
+    if (prints) prints->begin_step(at_.step + 1);
+  });
+  if (prints) prints->listen(false);
 }
 
 void Loop::after_step() {

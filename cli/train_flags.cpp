@@ -160,6 +160,9 @@ void add_folder_flags(
   not_saved(flags.toggle("overfit-batch", run.overfit_batch,
       "500 steps on one batch must reach loss < 0.01, else exit 7"));
   flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
+  not_saved(flags.number("fingerprint", run.fingerprint, 1, kMany,
+                "keep hashes of what each op of each Nth step writes, for diff RUN RUN"))
+      .bare_value = "1";
 }
 
 void resolve_optimizer(const Flags& flags, OptimizerFlags& optimizer) {
@@ -194,6 +197,14 @@ void check_run(const Flags& flags, const TrainFlags& train) {
       str("usage: ", train.run.dry_run ? "--dry-run" : "--overfit-batch",
           " and --profile exclude each other: both are given"),
       "--steps 24 --profile is a short run with a profile");
+  const bool profiles = !train.mode.profile.formats.empty();
+  SINTER_CHECK(!train.run.fingerprint || !(no_training || profiles), usage,
+      str("usage: --fingerprint and ",
+          train.run.dry_run         ? "--dry-run"
+          : train.run.overfit_batch ? "--overfit-batch"
+                                    : "--profile",
+          " exclude each other: both are given"),
+      "a run of its own: --steps 40 --fingerprint");
   for (const Flag& flag : flags.all()) {
     const bool of_a_profile = flag.topic == "table" || flag.name == "profile-steps";
     SINTER_CHECK(

@@ -48,8 +48,9 @@ struct RunFlags {
   std::string preset, out, init, resume;
   bool force = false, dry_run = false, overfit_batch = false, check_nan = false;
   int64_t save_every = 1, save_steps = 0, log_every = 100;
-  std::optional<double> target;  // of the test's metric, as it is shown
-  double rank_timeout = 60;      // seconds
+  std::optional<int64_t> fingerprint;  // of each Nth step
+  std::optional<double> target;        // of the test's metric, as it is shown
+  double rank_timeout = 60;            // seconds
 };
 
 struct TrainFlags {

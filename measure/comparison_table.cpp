@@ -148,13 +148,22 @@ ComparisonTable make_table(const Captured& captured, const std::vector<PairOfTim
 std::vector<profiler::GraphNode> describe_nodes(const Captured& captured) {
   std::vector<profiler::GraphNode> out;
   const Graph& graph = captured.fused.graph;
+  const capture::MemoryPlan& plan = captured.executor->plan();
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
     const Node& node = graph.nodes[n];
+    int last = 0;  // node that reads what this one makes
+    for (size_t b = 0; b < plan.offset.size(); ++b) {
+      if (plan.offset[b] >= 0 && plan.first[b] == int(n)) last = std::max(last, plan.last[b]);
+    }
     out.push_back({.name = std::string(node.text()),
         .made_of = node.rule ? made_of(names_of(captured.recorded, node.origin)) : "",
         .role = node.rule ? Role::none : node.role,
         .cost = graph.cost(node),
         .memory = captured.executor->memory()[n],
+        .kept_until = last < std::ssize(graph.nodes)
+                          ? profiler::label_of(
+                                graph.nodes[size_t(last)].text(), graph.nodes[size_t(last)].role)
+                          : "the end of the step",
         .module = node.module,
         .phase = capture::text_of_phases(node)});
   }

@@ -61,7 +61,12 @@ std::string html_report(const HtmlParts& parts) {
       {"names", Json::object()}};  // of kernels, read aloud
   if (parts.comparison) data["comparison"] = *parts.comparison;
   for (const Report& report : parts.reports) {
-    const Profile profile = profile_of(report, parts.run);
+    Profile profile = profile_of(report, parts.run);
+    const std::string kept = profiler::kept_lines(
+        report.nodes.empty() ? profiler::kept_of(report) : profiler::kept_of(report.nodes));
+    for (const std::string_view line : parts_of(kept, "\n")) {
+      if (!parts.comparison && !line.empty()) profile.notes.emplace_back(line);
+    }
     data["profiles"].push_back(profile);
     data["tables"].push_back(profiler::table_cells(profile, {.row_limit = -1, .columns = "all"}));
     for (const profiler::KernelSum& kernel : profile.kernels) {

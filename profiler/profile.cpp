@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/numbers.h"
+#include "core/text_grid.h"
 #include "profiler/report.h"
 #include "profiler/thresholds.h"
 
@@ -71,6 +72,37 @@ void mark_rows(Profile& p) {
     if (timed && all_ns > 0) row.share = row.typical_ns / all_ns;
     row.flags = flags_of(row, p);
   }
+}
+
+// A profile is of steps that are alike: of the first one where it takes longer by more than twice
+// what separates nine in ten of the others from one in ten, and by a twentieth; "" where it does
+// not, and where steps are few or unsteady.
+std::string cold_note(const Profile& p) {
+  constexpr size_t kFewest = 8;
+  if (p.steps.size() < kFewest || p.device.type == Device::Type::simt || !p.busy().empty())
+    return "";
+  std::vector<double> ns = p.step_ns();
+  const double first = ns.front();
+  ns.erase(ns.begin());
+  std::ranges::sort(ns);
+  const double usual = median(ns), spread = ns[ns.size() * 9 / 10] - ns[ns.size() / 10];
+  if (first - usual <= std::max(2 * spread, usual / 20)) return "";
+  std::vector<std::pair<double, std::string>> rows{};
+  for (const Row& row : p.rows) {
+    if (!row.in_table() || row.samples.empty()) continue;
+    std::vector<double> others(row.samples.begin() + 1, row.samples.end());
+    const double more = double(row.samples.front()) - median(others);
+    if (more > (first - usual) / 10)
+      rows.emplace_back(more, fmt::format("{} +{:.1f} us", row.name, more / 1e3));
+  }
+  std::ranges::sort(rows, std::greater());
+  rows.resize(std::min<size_t>(rows.size(), 3));
+  std::vector<std::string> names;
+  for (const auto& [more, name] : rows) names.push_back(name);
+  return fmt::format(
+      "not warm: the first recorded step took {:.1f} us, the others {:.1f} ({:.1f} apart), by {}; "
+      "more steps of warm-up leave it out",
+      first / 1e3, usual / 1e3, spread / 1e3, names.empty() ? "no row" : join(names));
 }
 
 }  // namespace
@@ -186,11 +218,16 @@ Profile Report::profile(bool by_shape, int by_module) const {
   }
   if (device.type == Device::Type::simt) forget_times(out);
   mark_rows(out);
+  if (std::string cold = cold_note(out); !cold.empty()) out.notes.push_back(std::move(cold));
   return out;
 }
 
 std::string Report::table(const TableOptions& options) const {
-  return profiler::table(profile(options.group_by_input_shape, options.group_by_module), options);
+  const std::string text =
+      profiler::table(profile(options.group_by_input_shape, options.group_by_module), options);
+  if (!asks_for_memory(options)) return text;
+  const std::string kept = kept_lines(nodes.empty() ? kept_of(*this) : kept_of(nodes));
+  return text + wrapped(kept, options.width > 0 ? options.width : kept.size());
 }
 
 Profile profile_of(const Report& report, const RunFacts& run) {

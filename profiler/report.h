@@ -42,6 +42,7 @@ struct GraphNode {
   Role role = Role::none;
   Cost cost{};
   MemoryUse memory{};             // in the arena
+  std::string kept_until{};       // of what it keeps, the largest: the node that reads it last
   std::string module{}, phase{};  // OpInfo::module; "forward + backward"
 };
 
@@ -128,9 +129,35 @@ struct Report : Measurement {
   }
 };
 
+// A block that was taken in the forward pass and held when backward began: by which record, and
+// which op was on when it was given back, or the last before that; null: neither in the step.
+struct KeptBlock {
+  const Record *by = nullptr, *until = nullptr;
+  int64_t bytes = 0;
+};
 // Of each record of each trace: what it took and gave back itself, without its children; its peak
 // is with them (memory.cpp).
-std::vector<std::vector<MemoryUse>> memory_of_records(const Report& report);
+std::vector<std::vector<MemoryUse>> memory_of_records(
+    const Report& report, std::vector<KeptBlock>* kept = nullptr);
+
+// How rows call an op: "matmul(wgrad)".
+std::string label_of(std::string_view name, Role role);
+
+// What the ops of a module keep for backward, in a step.
+struct Kept {
+  std::string module{}, ops{};  // "MLP / 1 / ReLU", "relu"
+  std::string until{};          // the op that is on when the largest of it is given back
+  double bytes = 0;
+};
+// The largest first: of a step that runs op by op; of the nodes of a captured one, in its arena.
+std::vector<Kept> kept_of(const Report& report);
+std::vector<Kept> kept_of(std::span<const GraphNode> nodes);
+// A line each, to its end: "kept: MLP / 1 / ReLU keeps 131.1 kB (relu) until relu_backward", and
+// with `fused` how much of that the fused step keeps: "; fused: 0.0".
+std::string kept_lines(const std::vector<Kept>& of, const std::vector<Kept>* fused = nullptr);
+inline bool asks_for_memory(const TableOptions& options) {
+  return options.columns == "all" || options.columns.find("memory") != std::string::npos;
+}
 
 // The profile of a report whose run is told.
 Profile profile_of(const Report& report, const RunFacts& run);

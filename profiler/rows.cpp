@@ -8,7 +8,6 @@
 #include "profiler/stats.h"
 
 namespace sinter::profiler {
-namespace {
 
 std::string label_of(std::string_view name, Role role) {
   std::string label(name);
@@ -16,6 +15,7 @@ std::string label_of(std::string_view name, Role role) {
     label.append("(").append(name_of(role)).append(")");
   return label;
 }
+namespace {
 
 ScopeKind kind_of(ScopeKind kind, Role role) { return role == Role::data ? ScopeKind::data : kind; }
 

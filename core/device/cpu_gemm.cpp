@@ -1,11 +1,14 @@
 #include "core/device/cpu_gemm.h"
 
+#include <utility>
 #include <vector>
 
 #include "core/parallel.h"
 
 namespace sinter {
 namespace {
+
+thread_local const char* made_by = nullptr;  // a library
 
 // dst[i, j] = src[i, j] over rows of `cols` elements.
 template <class Src, class Dst>
@@ -80,7 +83,10 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
     if (detail::gemm_small_fits(desc))
       return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
           static_cast<const float*>(bias), static_cast<float*>(c));
-    if (detail::gemm_onednn(desc, a, b, bias, c)) return;
+    if (detail::gemm_onednn(desc, a, b, bias, c)) {
+      made_by = detail::onednn_name();
+      return;
+    }
   }
   detail::gemm_without_onednn(desc, a, b, bias, c);
 }
@@ -93,7 +99,10 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
     if (detail::gemm_small_fits(desc))
       return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
           nullptr, static_cast<float*>(c), batch);
-    if (detail::gemm_onednn(desc, batch, a, b, c)) return;
+    if (detail::gemm_onednn(desc, batch, a, b, c)) {
+      made_by = detail::onednn_name();
+      return;
+    }
   }
   const auto at = [](const void* p, DType type, int64_t element) {
     return static_cast<const char*>(p) + element * int64_t(size_of(type));
@@ -111,8 +120,11 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
 void detail::gemm_without_onednn(
     const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
   if (desc.in == DType::bf16) return gemm_through_f32(desc, a, b, bias, c);
+  made_by = detail::eigen_name();
   gemm_eigen(desc, a, b, bias, c);
 }
+
+const char* take_gemm_library() { return std::exchange(made_by, nullptr); }
 
 bool has_onednn() { return detail::onednn_name() != nullptr; }
 

@@ -40,6 +40,10 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
 // REQUIRES: ldc is n.
 void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c);
 
+// The library that made the last product of this thread, which is then forgotten; nullptr: none did
+// since, as own kernels make it.
+const char* take_gemm_library();
+
 // Is it built in?
 bool has_onednn();
 // "oneDNN 2.6.3" or "Eigen 3.4.0".

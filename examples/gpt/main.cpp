@@ -37,6 +37,10 @@ int main(int argc, char** argv) {
   app.add("train",
       "Trains a GPT on built-in names or a text, tests it and saves it in a run folder.",
       [](App& a, Command& c) { add_train(a, c, make_job); });
+  app.add("resume-check",
+      "Repeats a run up to its checkpoint and compares to the bit, then goes on from both: is what "
+      "--resume goes on with the run that it was?",
+      [](App& a, Command& c) { add_resume_check(a, c, make_job); });
   app.add("sample", "Lets a saved model write, letter by letter.", add_sample);
   app.add("eval", "Reads the held-out or the test part of a text with a saved model.", add_eval);
   app.add("speedrun",

@@ -184,6 +184,7 @@ Evaluated DigitsJob::evaluate(nn::Module& model, Set set, int64_t most, Communic
 std::unique_ptr<Job> make_job(CommonFlags& common) { return std::make_unique<DigitsJob>(common); }
 
 void add_train(App& app, Command& command) { cli::add_train(app, command, make_job); }
+void add_resume_check(App& app, Command& command) { cli::add_resume_check(app, command, make_job); }
 void add_speedrun(App& app, Command& command) {
   cli::add_speedrun(app, command, [](CommonFlags& common) {
     auto job = make_job(common);

@@ -11,6 +11,10 @@ int main(int argc, char** argv) {
       SINTER_GIT_ID, words());
   app.add("train", "Trains a model on handwritten digits, tests it and saves it in a run folder.",
       add_train);
+  app.add("resume-check",
+      "Repeats a run up to its checkpoint and compares to the bit, then goes on from both: is what "
+      "--resume goes on with the run that it was?",
+      add_resume_check);
   app.add("speedrun",
       "Trains a preset with several seeds: accuracy and training time with intervals, and whether "
       "its target holds.",

@@ -34,6 +34,7 @@ EXCLUDED = [
     ("nn/checkpoint.*", "file format: a training run"),
     ("core/text_grid.h", "for people: cells in columns"),
     ("core/crc32.*", "file format: its check sum"),
+    ("core/hash64.*", "file format: fingerprints of a run"),
     ("core/json.*", "file format: JSON"),
     ("core/atomic_file.*", "file format: a save is whole or not at all"),
     ("core/file_start.*", "file format: what a file is by its first bytes"),

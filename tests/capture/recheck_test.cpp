@@ -453,6 +453,32 @@ TEST(ChangingKeys, AreNotSaidOfAFewOrOfThoseThatReplay) {
   EXPECT_TRUE(slow.stats().misses.empty());
 }
 
+// A weight that is replaced at every second call: each capture is made for one replay.
+TEST(ChangingKeys, CapturesThatAreForgottenAreSaidOnceWithTheGuard) {
+  for (const int calls_of_each : {1, 2, 3}) {
+    Tensor weight = Tensor::ones({3});
+    Step step([&](const Tensors& in) { return Tensors{in[0] * weight}; },
+        {.parameters = [&](const ParameterVisitor& visit) { visit(weight); }});
+    const auto notes = [&] {
+      return std::ranges::count_if(step.stats().misses,
+          [](const std::string& miss) { return miss.starts_with("recorded "); });
+    };
+    for (int i = 0; i < 40; ++i) {
+      if (i % calls_of_each == 0) {
+        weight = Tensor::ones({3});
+        weight.autograd().name = "scale";
+      }
+      step({Tensor::ones({3})});
+      const bool said = calls_of_each < 3 && i >= 8 * calls_of_each;
+      EXPECT_EQ(notes(), said) << calls_of_each << ", " << i;
+      if (calls_of_each == 2 && i == 16)
+        test::expect_facts(step.stats().misses.back(),
+            {"recorded 8 times in 17 calls, and replayed in 8: ", "at call 13 guard ",
+                "at call 17 guard storage address of scale changed; pad ", "op by op"});
+    }
+  }
+}
+
 TEST(ChangingKeys, OfTheModeAreNamed) {
   int64_t mode = 0;
   Step step([](const Tensors& in) { return Tensors{neg(in[0])}; },

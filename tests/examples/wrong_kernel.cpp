@@ -1,7 +1,7 @@
 // Makes mnist a program with a kernel that is wrong, for the tests of what must find it. Linked
-// with mnist's own objects: build/PRESET/bin/mnist_wrong. WRONG_KERNEL="OP WHICH BY": behind the
-// kernel of OP on the CPU the largest element of WHICH, out0 or in3, is 1 + BY times what it should
-// be.
+// with mnist's own objects: build/PRESET/bin/mnist_wrong. WRONG_KERNEL="OP WHICH BY [CALL]": behind
+// the kernel of OP on the CPU the largest element of WHICH, out0 or in3, is 1 + BY times what it
+// should be; of its call number CALL alone, from 1, if that is given.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,9 +20,11 @@ namespace {
 Kernel right_kernel = nullptr;
 std::string wrong_tensor;
 double wrong_by = 0;
+int64_t wrong_call = 0, calls = 0;
 
 void wrong_kernel(const Call& call) {
   right_kernel(call);
+  if (++calls != wrong_call && wrong_call > 0) return;
   const bool result = wrong_tensor.starts_with("out");
   const auto i = size_t(std::stoul(wrong_tensor.substr(result ? 3 : 2)));
   const Tensor& t = result ? call.out[i] : call.in[i];
@@ -39,7 +41,7 @@ const bool planted = [] {
   const char* const text = std::getenv("WRONG_KERNEL");
   if (!text) return false;
   std::string name, by;
-  std::istringstream(text) >> name >> wrong_tensor >> by;
+  std::istringstream(text) >> name >> wrong_tensor >> by >> wrong_call;
   wrong_by = std::strtod(by.c_str(), nullptr);  // nan, too
   OpDef* const op = const_cast<OpDef*>(find_op(name));
   const auto page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = uintptr_t(op) / page * page;

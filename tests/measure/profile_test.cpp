@@ -271,6 +271,15 @@ void expect_rows_are_the_allocators(Device device) {
   ASSERT_NE(linear, p.rows.end());
   const auto block = [](size_t bytes) { return int64_t(Allocator::size_class(bytes)); };
   EXPECT_EQ(linear->memory.allocated, kSteps * (block(16 * 32 * 4) + block(16 * 10 * 4)));
+  const std::vector<profiler::Kept> kept = profiler::kept_of(report);
+  const auto relu = std::ranges::find(kept, "relu", &profiler::Kept::ops);
+  ASSERT_NE(relu, kept.end());
+  EXPECT_EQ(relu->bytes, double(block(16 * 32 * 4)));
+  EXPECT_TRUE(relu->module.ends_with(" / ReLU")) << relu->module;
+  if (device == kCpu) EXPECT_EQ(relu->until, "relu_backward");  // the emulator frees later
+  double sum = 0;
+  for (const profiler::Kept& module : kept) sum += module.bytes;
+  EXPECT_EQ(sum * kSteps, double(rows.kept));
 }
 
 TEST(Profile, RowsTakeAndGiveBackWhatTheAllocatorCounts) { expect_rows_are_the_allocators(kCpu); }
@@ -357,6 +366,12 @@ void expect_rows_are_the_plans(Device device) {
   EXPECT_EQ(rows, p.arena);
   // Where row_chain is the whole of forward and of its backward, nothing waits between them.
   EXPECT_EQ(rows.kept > 0, device == kCpu);
+  int64_t kept = 0;
+  for (const profiler::Kept& module : profiler::kept_of(describe_nodes(captured))) {
+    kept += int64_t(module.bytes);
+    EXPECT_NE(module.until, "");
+  }
+  EXPECT_EQ(kSteps * kept, rows.kept);
   EXPECT_LT(rows.kept, rows.allocated);
 }
 

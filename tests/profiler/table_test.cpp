@@ -267,9 +267,59 @@ TEST(Table, MemoryIsOfTheRowThatTookIt) {
   test::expect_facts(report.table({.columns = "memory"}),
       {"Alloc kB  Freed kB  Peak kB  Kept kB", "4.1       1.0",
           "memory: allocated 5.1 = ops 5.1 + rest of step 0.0 kB, freed 5.1 = ops 1.0 +\n"
-          "  rest of step 4.1 kB\n"});
+          "  rest of step 4.1 kB\n",
+          "kept: no module keeps 1.0 kB (relu) until relu_backward\n"});
   EXPECT_EQ(report.table().find("Alloc"), std::string::npos);
   EXPECT_THROW(report.table({.columns = "memry"}), Error);
+}
+
+TEST(Table, WhatIsKeptStandsBesideWhatTheFusedStepKeeps) {
+  const std::vector<Kept> eager{
+      {.module = "M / b", .ops = "relu", .until = "relu_backward", .bytes = 9000},
+      {.module = "M / a", .ops = "linear", .until = "matmul", .bytes = 500},
+      {.module = "M / c", .ops = "tanh", .until = "tanh_backward", .bytes = 400}};
+  const std::vector<GraphNode> nodes{{.name = "linear_act",
+                                         .memory = {.kept = 4000},
+                                         .kept_until = "input_grad_act",
+                                         .module = "M / a + M / b"},
+      {.name = "sum", .memory = {.allocated = 8}, .module = "M / c"},
+      {.name = "glu", .memory = {.kept = 200}, .module = "M / d"}};
+  const std::vector<Kept> fused = kept_of(nodes);
+  EXPECT_EQ(fused.size(), 2U);
+  EXPECT_EQ(kept_lines(fused),
+      "kept: M / a + M / b keeps 4.0 kB (linear_act) until input_grad_act\n"
+      "kept: M / d keeps 0.2 kB (glu) until \n");
+  EXPECT_EQ(kept_lines(eager, &fused),
+      "kept     M / b keeps 9.0 kB (relu) until relu_backward; fused: 4.0\n"
+      "kept     M / a keeps 0.5 kB (linear) until matmul; fused: 0.0\n"
+      "kept     M / c keeps 0.4 kB (tanh) until tanh_backward; fused: 0.0\n"
+      "kept     fused alone: 0.2 kB\n");
+}
+
+// Twenty steps of about 20 us, with noise, and a stall now and then.
+Report of_steps(uint64_t seed, int64_t more_at_first) {
+  FakeClock clock;
+  uint64_t state = seed;
+  const auto noise = [&](int64_t most) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return int64_t(state >> 33) % most;
+  };
+  const Options options{.schedule = {.wait = 0, .warmup = 2, .active = 20}};
+  return recorded(clock, options, [&](int step) {
+    fake_op(clock, "linear", 1000, 12'000 + noise(1500), {.cost = {400'000, 2000, 1000}});
+    fake_op(clock, "adam_update", 500, 6000 + noise(800) + (step == 2 ? more_at_first : 0),
+        {.cost = {400, 2000, 1000}});
+    clock.advance(step > 2 && noise(25) == 0 ? 30'000 : 500);
+  });
+}
+
+TEST(Table, AFirstStepThatIsNotAsTheOthersIsToldWithItsRow) {
+  const std::string table = of_steps(1, 40'000).table();
+  test::expect_facts(table, {"note: not warm: the first recorded step took ", "by adam_update +4",
+                                "more steps of warm-up"});
+  EXPECT_EQ(table.find("linear +"), std::string::npos) << table;
+  for (uint64_t seed = 1; seed <= 20; ++seed)
+    EXPECT_EQ(of_steps(seed, 0).table().find("not warm"), std::string::npos) << seed;
 }
 
 TEST(Table, ProseIsBrokenAtBlanksAndNoneIsLeft) {
