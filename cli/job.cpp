@@ -229,9 +229,10 @@ void TensorJob::load(const Loading& loading) {
 
 void TensorJob::make_batches(const Loading& loading) {
   device_ = loading.device;
-  batches_.emplace(sets_.train,
-      TensorBatchOptions{
-          .size = flags.optimizer.rows_of_step(), .seed = flags.common->seed, .device = device_});
+  batches_.emplace(sets_.train, TensorBatchOptions{.size = flags.optimizer.rows_of_step(),
+                                    .seed = flags.common->seed,
+                                    .device = device_,
+                                    .then = then()});
 }
 
 Evaluated TensorJob::evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) {

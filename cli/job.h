@@ -169,6 +169,8 @@ class TensorJob : public Job {
     Tensors train, val, test;
   };
   virtual Sets make_sets(const Loading& loading) = 0;
+  // TensorBatchOptions::then of the batches that are trained on.
+  virtual std::function<Tensors(const Tensors&)> then() const { return {}; }
   // What the data are called.
   virtual std::string data_name() const { return name(); }
   // A number for each of the losses, of which one a row is usual: the metric is their mean, of

@@ -63,6 +63,8 @@ class BatchSource {
   // The same, of which the step may draw the rows itself: then they are not in `tensors`.
   virtual Fed feed() { return take(); }
   virtual Tensors draw(int64_t rows);  // in the step, once; none if this rank has no row of them
+  // May batches of as many rows differ in shape?
+  virtual bool shapes_vary() const { return false; }
   // As a batch of so many rows, without memory; none: not known before one is made.
   virtual Tensors shape_only(int64_t /*rows*/) const { return {}; }
 

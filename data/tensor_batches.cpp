@@ -60,7 +60,11 @@ Tensors TensorBatches::next() {
         std::memcpy(out + size_t(row) * bytes, in + of * bytes, bytes);
       }
     });
-    batch.push_back(*options_.device == kCpu ? to : to.to(*options_.device));
+    batch.push_back(to);
+  }
+  if (options_.then) batch = options_.then(batch);
+  for (Tensor& t : batch) {
+    if (*options_.device != kCpu) t = t.to(*options_.device);
   }
   advance();
   return batch;

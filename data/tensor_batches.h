@@ -10,6 +10,7 @@
 // each gets the whole batch, of which a trainer takes its rows.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "data/batch_source.h"
@@ -22,6 +23,8 @@ struct TensorBatchOptions {
   uint64_t seed = 1;
   bool drop_last = false;             // the last batch of an epoch if it is smaller
   std::optional<Device> device = {};  // of the batches; that of the first tensor if unset
+  // What becomes of a batch on the host: as many rows, and shapes that may vary.
+  std::function<Tensors(const Tensors&)> then = {};
 };
 
 class TensorBatches : public BatchSource {
@@ -33,6 +36,7 @@ class TensorBatches : public BatchSource {
   Fed take() override;
   RestOfEpoch<TensorBatches> begin() { return RestOfEpoch(*this); }
   std::default_sentinel_t end() const { return {}; }
+  bool shapes_vary() const override { return bool(options_.then); }
   Tensors shape_only(int64_t rows) const override;
   std::string describe() const override;
   uint32_t crc32() override;

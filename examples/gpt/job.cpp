@@ -54,6 +54,7 @@ void GptJob::add_flags(Flags& to, Use) {
   to.number("val", val_, 0, 1'000'000'000, "held out: lines, or letters of one text").standard =
       "a tenth";
   to.word("letters", letters_, "N-M,..", "of the text of a run: for its config").hidden = true;
+  to.toggle("cut", cut_, "each batch ends with its longest line, at an even place");
   to.topic("model");
   constexpr int64_t kMany = 1'000'000;
   to.number("layers,n-layer", model.layers, 1, 1000, "blocks");
@@ -182,6 +183,21 @@ cli::TensorJob::Sets GptJob::make_sets(const cli::Loading& loading) {
     return token_rows({all.begin() + begin, all.begin() + end}, vocabulary_, model.context);
   };
   return {lines(0, val), val < test ? lines(val, test) : Tensors{}, lines(test, n)};
+}
+
+// Behind a line labels count nothing. Even lengths are half as many steps to capture.
+std::function<Tensors(const Tensors&)> GptJob::then() const {
+  if (!cut_) return {};
+  return [](const Tensors& batch) {
+    const std::vector<int32_t> labels = batch[1].to_vector<int32_t>();
+    const int64_t places = batch[1].size(1);
+    int64_t longest = 1;
+    for (int64_t i = 0; i < std::ssize(labels); ++i) {
+      if (labels[size_t(i)] != kIgnoredLabel) longest = std::max(longest, i % places + 1);
+    }
+    const int64_t end = std::min(places, longest + longest % 2);
+    return Tensors{contiguous(slice(batch[0], 1, 0, end)), contiguous(slice(batch[1], 1, 0, end))};
+  };
 }
 
 std::vector<std::string> GptJob::training_names() const {

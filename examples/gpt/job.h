@@ -54,6 +54,7 @@ class GptJob : public cli::TensorJob {
  protected:
   std::string data_name() const override;
   Sets make_sets(const cli::Loading& loading) override;
+  std::function<Tensors(const Tensors&)> then() const override;
   Tensor score(const Tensor& output, const Tensor& target) const override;
 
  private:
@@ -64,7 +65,7 @@ class GptJob : public cli::TensorJob {
   bool is_bytes() const { return symbols_ == "bytes"; }
   std::string file_, symbols_ = "chars", letters_, dtype_ = "f32";
   std::optional<int64_t> val_;
-  bool stream_ = false, opened_ = false;
+  bool stream_ = false, opened_ = false, cut_ = false;
   Vocabulary vocabulary_;
 };
 std::unique_ptr<cli::Job> make_job(cli::CommonFlags& common);
