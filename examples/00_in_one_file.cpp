@@ -6,8 +6,10 @@
 //   ./in_one_file            # --wrong: with a derivative that is wrong
 //
 // Read it from the top. Each part says where the real one is, and what that has
-// more. The names are the same there, so that you find them again. Lines are as
-// wide as a page is:
+// more. The names are the same there, so that you find them again. A kernel is
+// the loop that does an op's arithmetic; to start one is a launch. Eager: ops
+// run as they come.
+//
 // clang-format off
 #include <algorithm>
 #include <chrono>
@@ -95,7 +97,7 @@ struct Scope {
 using Recorder = std::function<void(const Call&)>;
 std::vector<Recorder> recorders;
 
-// What a launch reads and writes. What has one row stays in the cache.
+// What a launch reads and writes. Stride 0: one row, which stays in the cache.
 int bytes_of(const std::vector<Call>& calls) {
   int numbers = 0;
   for (const auto& [op, in, out] : calls) {
@@ -187,9 +189,10 @@ const OpDef kCrossEntropy{"cross_entropy",  // of x and labels: -log softmax
     return Tensors{apply(kCrossEntropyBackward, {dy, in[0], in[1]}), {}};
   }};
 
-// Of a weight, its gradient, two averages, and how much of their beginning is
-// left in them. That changes from step to step, so it lies in memory: a replay
-// repeats all that does not.
+// Operands: a weight, its gradient, two averages, and the share of their first
+// value, 0, that is left in them: 0.9 and 0.999 to the power of the step. It is
+// another one in each step, so it lies in memory. A number in the program would
+// be repeated by each replay as it was at the first call.
 const OpDef kAdamUpdate{"adam_update", nullptr,
   [](Operands in, int r, int c) {
     double g = in[1](r, c), &m = in[2](r, c), &v = in[3](r, c);
@@ -201,7 +204,7 @@ const OpDef kAdamUpdate{"adam_update", nullptr,
     return in[0](r, c) - 0.003 * m / (1 - left_m) / root;
   }};
 
-// Of one weight. Its gradient is gone behind the step.
+// One weight and its averages. A step takes the gradient away.
 struct Adam {
   Tensor weight;
   Tensor m = Tensor::full(weight.impl->shape, 0, "m");
@@ -214,8 +217,8 @@ struct Adam {
 };
 
 // ---- 6. The tape is a list of ops in the order they ran. Backward reads it
-// from its end, where no gradient is needed that is not there yet.
-// autograd/tape.cpp adds up what several ops give to one value.
+// from its end: what an op gave was read by later ops only, so its gradient is
+// there. autograd/tape.cpp also sees that a value was changed in place.
 
 std::vector<Call> tape;
 void record(const Call& call) {
@@ -225,7 +228,8 @@ void record(const Call& call) {
   tape.push_back(call);
 }
 
-// Of the mean of root: each of its n numbers has the gradient 1 / n.
+// Gradients of the mean of root: each of its n numbers has the gradient 1 / n.
+// The ops that make them have no backward, so they are on no tape.
 void backward(const Tensor& root) {
   root.impl->grad = Tensor::full(root.impl->shape, 1. / root.rows(), "dy").impl;
   const std::vector<Call> nodes = std::exchange(tape, {});
@@ -287,7 +291,8 @@ void print(const char* title, const Graph& graph) {
 }
 
 // ---- 8. Fusion: a pattern names two ops that belong together. If nobody else
-// reads what lies between them, that needs no memory but for one row.
+// reads the value between them, it needs no memory but for one row, if the
+// second op reads row r of it to make row r, as those of these patterns do.
 // capture/pattern.h has patterns of any size; ops/fused/ has their kernels.
 
 struct Pattern { const char* name; const OpDef *first, *second; };
@@ -295,8 +300,9 @@ const Pattern kPatterns[] = {
   {"linear_act", &kLinear, &kRelu},
   {"weight_grad_update", &kWeightGrad, &kAdamUpdate}};
 
-// Node i and the only reader of what it makes, if they are the pattern's, and
-// no node between them changes what node i reads.
+// Fuses node i with the only reader of what it makes, if the two are the
+// pattern's. The new node stands where the reader was, so no node between them
+// may change what node i reads.
 bool fuse(Graph& graph, const Pattern& pattern, size_t i) {
   const Call first = graph[i].calls[0];
   size_t at = 0, readers = 0;
@@ -349,7 +355,7 @@ struct Step {
   Tensor operator()(Operands given) {
     if (graph.empty()) return capture(given);
     for (size_t i = 0; i < given.size(); ++i)
-      inputs[i].impl->storage = given[i].impl->storage;  // it lies elsewhere
+      inputs[i].impl->storage = given[i].impl->storage;  // this batch's
     for (const Node& node : graph) launch_op(node.name, node.calls);
     return result;
   }
