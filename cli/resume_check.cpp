@@ -12,11 +12,11 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/process.h"
 #include "cli/run.h"
+#include "core/json.h"
 
 namespace sinter::cli {
 namespace {
@@ -50,10 +50,8 @@ std::string difference(const nn::Checkpoint& there, const nn::Checkpoint& here) 
     if (!differs.empty()) return differs;
     const size_t size = size_of(b.dtype());
     for (size_t at = 0; at < size_t(b.numel()) * size; at += size) {
-      const auto *const x = static_cast<const char*>(a->raw()) + at, *const y =
-                                                                         static_cast<const char*>(
-                                                                             b.raw()) +
-                                                                         at;
+      const char* const x = static_cast<const char*>(a->raw()) + at;
+      const char* const y = static_cast<const char*>(b.raw()) + at;
       if (std::memcmp(x, y, size) == 0) continue;
       const auto number = [n = at / size](const Tensor& t) {
         return fmt::format("{:.9g}", t.to_vector<double>()[n]);
@@ -62,14 +60,10 @@ std::string difference(const nn::Checkpoint& there, const nn::Checkpoint& here) 
           number(*a), number(b));
     }
   }
-  const nn::TrainingState &s = there.state, &t = here.state;
-  for (const std::string& differs : {compare("the step", s.step, t.step),
-           compare("the optimizer's step", s.optimizer_step, t.optimizer_step),
-           compare("the seed of random numbers", s.rng_seed, t.rng_seed),
-           compare("the place among random numbers", s.rng_offset, t.rng_offset),
-           compare("the number of random ops", s.rng_ops, t.rng_ops),
-           compare("the last loss", s.last_loss, t.last_loss)}) {
-    if (!differs.empty()) return differs;
+  const Json s = there.state, t = here.state;
+  for (const char* key :
+      {"step", "optimizer_step", "rng_seed", "rng_offset", "rng_ops", "last_loss"}) {
+    if (s[key] != t[key]) return compare(key, json_text(s[key]), json_text(t[key]));
   }
   return "";
 }

@@ -6,10 +6,8 @@
 #include <cstddef>
 #include <cstring>
 
-#include "capture/graph.h"
 #include "core/device/chooser.h"
 #include "core/device/cpu_gemm.h"
-#include "core/device/memory.h"
 #include "core/hash64.h"
 #include "core/json.h"
 #include "measure/timer.h"
@@ -22,31 +20,24 @@ namespace {
 // The host may have written such a tensor, a rate say, and counts no version of that.
 constexpr size_t kSmall = 4096;
 
-// Row-major.
-void pack(const Tensor& t, const char* from, int dim, std::vector<char>& to) {
-  const int64_t size = int64_t(size_of(t.dtype()));
-  if (dim == t.rank() || (dim == t.rank() - 1 && t.strides()[dim] == 1)) {
-    to.insert(to.end(), from, from + size * (dim == t.rank() ? 1 : t.size(dim)));
-    return;
-  }
-  for (int64_t i = 0; i < t.size(dim); ++i)
-    pack(t, from + i * t.strides()[dim] * size, dim + 1, to);
-}
-
 struct Op {
   std::string name{}, module{}, library{};
   std::vector<std::string> reads{}, writes{};
   SINTER_FIELD_LIST(name, module, library, reads, writes)
 };
 
+std::string line_of(const char* key, const Json& first, const Json& rest) {
+  Json line{{key, first}};
+  line.update(rest);
+  return json_text(line);
+}
+
 }  // namespace
 
 Fingerprints::Fingerprints(const std::string& file, const FingerprintHead& head,
     const std::vector<std::pair<std::string, Tensor>>& named, int64_t done)
     : file_(file), out_(file), every_(head.every), step_(done) {
-  Json line{{"schema", "sinter.fingerprints/1"}};
-  line.update(Json(head));
-  write(json_text(line));
+  write(line_of("schema", "sinter.fingerprints/1", head));
   Op start{.name = "start"};
   for (const auto& [name, t] : named) {
     names_.emplace(t.storage()->uid(), name);
@@ -54,9 +45,7 @@ Fingerprints::Fingerprints(const std::string& file, const FingerprintHead& head,
     is_known(t);
     hash(t);
   }
-  line = Json{{"op", 0}};
-  line.update(Json(start));
-  write(json_text(line));
+  write(line_of("op", 0, start));
   ops_.emplace();
   ops_of_step_ = "0";
   end_step();
@@ -85,24 +74,18 @@ std::string Fingerprints::text_of(const Tensor& t) const {
 }
 
 void Fingerprints::hash(const Tensor& t) {
-  const char* at = static_cast<const char*>(t.raw());
+  // The host reads here what the device has made, also while a step is recorded.
+  const char*& forbidden = Context::current().host_reads_forbidden;
+  const char* const before = std::exchange(forbidden, nullptr);
+  const Tensor dense = t.device() == kCpu && t.is_contiguous() ? t : t.to(kCpu);
+  forbidden = before;
+  const void* at = dense.raw();
   size_t bytes = size_t(t.numel()) * size_of(t.dtype());
-  std::vector<char> packed;
-  if (t.device() != kCpu && bytes > 0) {
-    const capture::Extent extent = capture::extent_of(t);
-    host_.resize(size_t(extent.end - extent.begin));
-    copy_to_host(host_.data(), at, t.device(), host_.size());
-    at = host_.data();
-  }
-  if (!t.is_contiguous()) {
-    pack(t, at, 0, packed);
-    at = packed.data();
-  }
   StepState state;  // has an address, which is another one in each process, and ends in gaps
   if (t.dtype() == DType::u8 && bytes == sizeof state) {
     std::memcpy(&state, at, bytes);
     state.next_rates = nullptr;
-    at = reinterpret_cast<const char*>(&state);
+    at = &state;
     bytes = offsetof(StepState, ticket);
   }
   hashes_ += fmt::format("{:016x}", hash64(at, bytes));
@@ -177,9 +160,7 @@ void Fingerprints::record(const Call& call) {
       .library = library ? library : ""};
   for (const Tensor& t : reads) text.reads.push_back(text_of(t));
   for (const Tensor& t : writes) text.writes.push_back(text_of(t));
-  Json line{{"op", op->second}};
-  line.update(Json(text));
-  write(json_text(line));
+  write(line_of("op", op->second, text));
 }
 
 namespace {
@@ -311,15 +292,12 @@ std::vector<std::pair<std::string, std::string>> Parting::lines() const {
     add("before", str(steps, ": equal to the bit"));
   }
   std::string differ;
-  visit_fields(a, [&](std::string_view key, const auto& of_a) {
-    visit_fields(b, [&](std::string_view key_b, const auto& of_b) {
-      if constexpr (std::is_same_v<decltype(of_a), decltype(of_b)>) {
-        if (key == key_b && of_a != of_b)
-          differ += str(differ.empty() ? "" : "; ", key, " is ", of_a, " in A, ", of_b, " in B");
-      }
-    });
-  });
-  if (!differ.empty()) add("heads", differ);
+  const Json head_a = a, head_b = b;
+  for (const auto& [key, of_a] : head_a.items()) {
+    if (of_a != head_b[key])
+      differ += str("; ", key, " is ", json_text(of_a), " in A, ", json_text(head_b[key]), " in B");
+  }
+  if (!differ.empty()) add("heads", differ.substr(2));
   if (what == What::nothing || name == "start") return out;
   const auto made = [](const FingerprintHead& head, const std::string& library) {
     return str(library.empty() ? "own kernel" : library, ", ", count_of(head.threads, "thread"),

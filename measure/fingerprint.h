@@ -67,7 +67,6 @@ class Fingerprints final : public capture::Listener {
   std::string ops_of_step_, hashes_;
   // The versions of the storages that were hashed in this step, and in the last one.
   std::unordered_map<uint64_t, uint64_t> known_, known_before_;
-  std::vector<char> host_;
   Cost cost_;
 };
 

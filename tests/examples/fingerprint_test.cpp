@@ -71,7 +71,8 @@ TEST(Fingerprint, OfEagerAndFusedPointsToBlame) {
     program.run(0, kTrain + Words{"--mode", mode} + run(mode));
   expect_facts(program.run(0, {"diff", "eager", "fused"}).out,
       {"part    in step 2, op ", "A runs linear, B linear_act, in ",
-          "mode is eager in A, fused all in B", "why     ", "compare --blame"});
+          "heads   mode is \"eager\" in A, \"fused all\" in B", "why     a fused op rounds ",
+          "next    mnist compare --blame holds each op"});
 }
 
 TEST(Fingerprint, OfARunThatGoesOnIsThatOfTheWholeOne) {

@@ -107,13 +107,16 @@ class Fingerprint : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(All, Fingerprint, testing::Bool(),
     [](const auto& info) { return info.param ? "fused" : "eager"; });
 
+// Of twenty runs none is a false alarm.
 TEST_P(Fingerprint, OfEqualRunsIsEqual) {
   for (const Device device : test::devices_of_tests()) {
     const Runs run{.fused = GetParam(), .dropout = 0.5, .device = device, .steps = 6};
-    const Parting parting = part(run, run);
-    EXPECT_EQ(parting.what, Parting::What::nothing) << Json(parting);
-    EXPECT_EQ(parting.last, 6);
-    EXPECT_GT(parting.ops, 6 * 8);
+    for (int i = 0; i < (device == kCpu ? 20 : 1); ++i) {
+      const Parting parting = part(run, run);
+      EXPECT_EQ(parting.what, Parting::What::nothing) << Json(parting);
+      EXPECT_EQ(parting.last, 6);
+      EXPECT_GT(parting.ops, 6 * 8);
+    }
   }
 }
 
@@ -176,7 +179,7 @@ TEST(Fingerprints, OfEagerAndFusedHaveOtherOps) {
   std::string text;
   for (const auto& [label, line] : found.lines()) text += label + " " + line + "\n";
   test::expect_facts(text, {"part in step 2, op ", "before steps 0 to 1, ",
-                               "heads mode: eager, fused", "compare --blame"});
+                               "heads mode is \"eager\" in A, \"fused\" in B", "bits must differ"});
 }
 
 TEST(Fingerprints, HearEveryNthStepAndNothingBetween) {
