@@ -117,7 +117,7 @@ struct Case {
       const auto reader = std::make_shared<gpt::Reader>(dynamic_cast<gpt::Gpt&>(*model));
       run = [model, reader, rows, places = flags.gpt().context, n = int64_t{0}]() mutable {
         const NoGrad no_grad;
-        (*reader)(std::vector<int32_t>(size_t(rows), 1), n++ % places);
+        (*reader)(std::vector<int32_t>(size_t(2 * rows), 1), n++ % places);
       };
       return;
     }

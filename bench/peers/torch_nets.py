@@ -52,7 +52,8 @@ def norm(o):
 
 
 class Gpt(nn.Module):
-    """The model of examples/gpt, by the options of its config; its state dict is our file."""
+    """The model of examples/gpt, by the options of its config, without pairs; its state dict is our
+    file."""
 
     def __init__(self, tokens, o):
         super().__init__()

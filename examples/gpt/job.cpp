@@ -68,6 +68,7 @@ void GptJob::add_flags(Flags& to, Use) {
   to.choice("act,activation", model.act, {"relu", "gelu", "gelu_tanh", "silu"}, "in the blocks");
   to.toggle("bias", model.bias, "of the products in the blocks");
   to.toggle("tied,tie-weights", model.tied, "the table of the letters is the last product's, too");
+  to.toggle("pairs", model.pairs, "letters are read with the one before, by a table of all pairs");
   to.number("init-std", model.init_std, 0, 10, "of new matrices, drawn from a normal distribution");
   to.choice("dtype", dtype_, {"f32", "tf32", "bf16"},
       "bf16: activations and copies of the weights; tf32: cuda and simt only",
@@ -96,9 +97,9 @@ std::string GptJob::preset(const std::string& name) const {
   // Of what one second allows, chosen by names held out: docs/results/speedrun.md.
   if (name == "record") {
     return "val=0\nlayers=1\nwidth=32\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\n"
-           "final-norm=false\nact=relu\nbias=false\ntied=false\ninit-std=0.08\nbatch-size=16\n"
-           "optimizer=adam\nlr=0.007\nbetas=\"0.85,0.99\"\nschedule=linear\nsteps=1600\n"
-           "mode=fused\n";
+           "final-norm=false\nact=relu\nbias=false\ntied=false\npairs=true\ncut=true\n"
+           "init-std=0.14\nbatch-size=16\noptimizer=adam\nlr=0.007\nbetas=\"0.85,0.99\"\n"
+           "schedule=linear\nsteps=2600\nmode=fused\n";
   }
   return "stream=true\nlayers=4\nwidth=128\nheads=4\ncontext=64\nnorm=layer\nfirst-norm=false\n"
          "final-norm=true\nact=gelu\nbias=true\ntied=true\ninit-std=0.02\nbatch-size=16\n"
@@ -107,10 +108,11 @@ std::string GptJob::preset(const std::string& name) const {
 }
 
 std::string GptJob::describe() const {
-  return fmt::format("gpt {} x {}, {} heads, context {}, {}{}{} norm, {}{}{}{}", model.layers,
+  return fmt::format("gpt {} x {}, {} heads, context {}, {}{}{} norm, {}{}{}{}{}", model.layers,
       model.width, model.heads, model.context, model.first_norm ? "first " : "",
       model.final_norm ? "last " : "", model.norm, model.act, model.bias ? ", biases" : "",
-      model.tied ? ", tied" : "", model.dropout > 0 ? str(", dropout ", model.dropout) : "");
+      model.tied ? ", tied" : "", model.pairs ? ", pairs" : "",
+      model.dropout > 0 ? str(", dropout ", model.dropout) : "");
 }
 
 std::optional<cli::Guessing> GptJob::guessing() const {

@@ -2,7 +2,7 @@
 // place; blocks of attention and of a layer of two products add to that; the last product gives the
 // logits of the token that follows each place.
 //
-//   x = norm(letters[tokens] + places)
+//   x = norm(letters[tokens] + places), or with pairs[before, tokens], too: of the letter before
 //   x += self_attn(norm1(x)),  x += linear2(act(linear1(norm2(x))))    in each block
 //   logits = head(norm(x))
 //
@@ -25,6 +25,7 @@ struct GptOptions {
   std::string act = "relu";  // a word of nn::activation_names()
   bool bias = false;         // of the products in the blocks
   bool tied = false;         // the head's weight is the letters'
+  bool pairs = false;        // a row of each two letters in turn: the square of their number
   double dropout = 0;
   double init_std = 0.08;  // all matrices are drawn from N(0, init_std)
 };
@@ -63,9 +64,11 @@ class Block : public nn::Module {
 class Gpt : public nn::Module {
  public:
   // Throws usage unless heads divide width.
-  Gpt(int64_t tokens, const GptOptions& o, uint64_t seed) : context_(o.context), tied_(o.tied) {
+  Gpt(int64_t tokens, const GptOptions& o, uint64_t seed)
+      : context_(o.context), num_tokens_(tokens), tied_(o.tied) {
     letters_ = add("letters", std::make_shared<nn::Embedding>(tokens, o.width));
     add_parameter("places", Tensor::empty({o.context, o.width}));
+    if (o.pairs) pairs_ = add("pairs", std::make_shared<nn::Embedding>(tokens * tokens, o.width));
     dropout_ = add("dropout", std::make_shared<nn::Dropout>(o.dropout));
     if (o.first_norm) first_norm_ = add("first_norm", make_norm(o));
     for (int64_t i = 0; i < o.layers; ++i)
@@ -79,7 +82,9 @@ class Gpt : public nn::Module {
     }
   }
   // tokens i32 [B, S], S <= context -> logits [B, S, V]
-  Tensor forward(const Tensor& tokens) override {
+  Tensor forward(const Tensor& given) override {
+    // Of two tokens that are read on the first is the one before.
+    const Tensor tokens = place_.defined() ? slice(given, 1, 1, 2) : given;
     const int64_t places = tokens.size(1);
     SINTER_CHECK(places <= context_, shape,
         sinter::str("Gpt: more places than the context: tokens are ", tokens.describe(),
@@ -88,14 +93,22 @@ class Gpt : public nn::Module {
     Tensor x = (*letters_)(tokens) + (place_.defined()       ? embedding(place_, all)
                                          : places < context_ ? slice(all, 0, 0, places)
                                                              : all);
+    if (pairs_) {
+      // The first stands before itself.
+      const Tensor before =
+          slice(place_.defined() ? given : cat({slice(given, 1, 0, 1), given}, 1), 1, 0, places);
+      const Tensor number =
+          scale(cast(before, DType::f64), double(num_tokens_)) + cast(tokens, DType::f64);
+      x = x + (*pairs_)(cast(number, DType::i32));
+    }
     x = (*dropout_)(x);
     if (first_norm_) x = (*first_norm_)(x);
     for (const auto& block : blocks_) x = (*block)(x);
     if (final_norm_) x = (*final_norm_)(x);
     return tied_ ? linear(x, letters_->parameters()[0]) : (*head_)(x);
   }
-  // From now on tokens [batch, 1] are those of place number `place`, an i32[1] below the context:
-  // see nn::MultiheadAttention.
+  // From now on tokens [batch, 2] are those of place number `place`, an i32[1] below the context,
+  // each behind the one before it, the first behind itself: see nn::MultiheadAttention.
   void read_on(const Tensor& place, int64_t batch) {
     place_ = place;
     for (nn::Module* m : modules()) {
@@ -109,10 +122,10 @@ class Gpt : public nn::Module {
   std::optional<DType> own_input() const override { return DType::i32; }
 
  private:
-  int64_t context_;
+  int64_t context_, num_tokens_;
   bool tied_;
   Tensor place_;
-  std::shared_ptr<nn::Embedding> letters_;
+  std::shared_ptr<nn::Embedding> letters_, pairs_;
   std::shared_ptr<nn::Module> dropout_, first_norm_, final_norm_;
   std::vector<std::shared_ptr<Block>> blocks_;
   std::shared_ptr<nn::Linear> head_;

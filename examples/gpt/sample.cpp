@@ -58,7 +58,8 @@ std::vector<std::string> sample(
       std::vector<float> last;
       for (; next < n; ++next) {
         std::vector<int32_t> tokens;
-        for (const auto& text : texts) tokens.push_back(text[size_t(next)]);
+        for (const auto& text : texts)
+          tokens.insert(tokens.end(), {text[size_t(std::max(from, next - 1))], text[size_t(next)]});
         last = read(tokens, next - from);
       }
       const auto tokens_of = size_t(vocabulary.size());

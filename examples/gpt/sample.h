@@ -15,11 +15,12 @@ class Reader {
   explicit Reader(Gpt& model)  // which outlives it
       : model_(model), place_(Tensor::zeros({1}, DType::i32, model.parameters()[0].device())) {}
   ~Reader() { model_.read_on({}, 0); }
-  // The logits behind a token of each text; place 0 begins new ones. REQUIRES: NoGrad, evaluation.
+  // The logits behind a token of each text, beside the one before; place 0 begins new ones, of
+  // which the first is before itself. REQUIRES: NoGrad, evaluation.
   std::vector<float> operator()(const std::vector<int32_t>& tokens, int64_t place) {
-    if (place == 0) model_.read_on(place_, std::ssize(tokens));
+    if (place == 0) model_.read_on(place_, std::ssize(tokens) / 2);
     nn::copy_values(place_, Tensor::from(std::vector{int32_t(place)}, {1}), "sample");
-    return step_({Tensor::from(tokens, {std::ssize(tokens), 1}).to(place_.device())})[0]
+    return step_({Tensor::from(tokens, {std::ssize(tokens) / 2, 2}).to(place_.device())})[0]
         .to_vector<float>();
   }
 
