@@ -81,10 +81,13 @@ void Fingerprints::hash(const Tensor& t) {
   forbidden = before;
   const void* at = dense.raw();
   size_t bytes = size_t(t.numel()) * size_of(t.dtype());
-  StepState state;  // has an address, which is another one in each process, and ends in gaps
+  // Where the rates of later steps lie, and how many are told, is another one in each process; and
+  // its end has gaps.
+  StepState state;
   if (t.dtype() == DType::u8 && bytes == sizeof state) {
     std::memcpy(&state, at, bytes);
     state.next_rates = nullptr;
+    state.rates_left = 0;
     at = &state;
     bytes = offsetof(StepState, ticket);
   }
