@@ -357,17 +357,18 @@ void Trainer::resume(const nn::Checkpoint& saved, BatchSource& batches) {
   make_step(at.unfused);
   const bool ragged = batches.rows_of({0, n - 1}) != batches.rows_of({0, 0});
   const int64_t last_batches = ragged ? at.epoch + (at.batch == n) : 0;
+  for (const auto& [batch, calls] :
+      {std::pair{int64_t{0}, drawn - last_batches}, std::pair{n - 1, last_batches}}) {
+    if (!step_ || calls == 0 || batches.shapes_vary()) continue;
+    batches.seek({0, batch});
+    give(batches.feed());
+    step_given();
+  }
   std::set<std::string> done;
-  const auto rehearse_at = [&](BatchPosition position) {
-    batches.seek(position);
+  for (int64_t i = 0; step_ && batches.shapes_vary() && i < drawn; ++i) {
+    batches.seek({i / n, i % n});
     give(batches.feed());
     rehearse(done);
-  };
-  if (step_ && batches.shapes_vary()) {
-    for (int64_t i = 0; i < drawn; ++i) rehearse_at({i / n, i % n});
-  } else if (step_) {
-    if (drawn > last_batches) rehearse_at({0, 0});
-    if (last_batches > 0) rehearse_at({0, n - 1});
   }
   restore(saved);
   batches.seek(at.batch == n ? BatchPosition{at.epoch + 1, 0} : BatchPosition{at.epoch, at.batch});
