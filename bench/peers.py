@@ -120,8 +120,8 @@ def measure(what, processes, threads):
     peers, ours = [n for n in names if not n.startswith("sinter")], names[-1]
     ratios = {f"{ours} against the fastest peer": ratio(rounds, peers, ours)}
     if "sinter eager" in names:
-        of_eager = [n for n in peers if "eager" in n]
-        ratios["eager against the fastest eager peer"] = ratio(rounds, of_eager, "sinter eager")
+        if of_eager := [n for n in peers if "eager" in n]:
+            ratios["eager against the fastest eager peer"] = ratio(rounds, of_eager, "sinter eager")
         ratios["eager against fused"] = ratio(rounds, ["sinter eager"], ours)
     median = {n: statistics.median(f[n] for f in rounds) for n in names}
     return (["", "threads", *names, *ratios, "time / floor"],

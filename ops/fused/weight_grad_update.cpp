@@ -116,9 +116,6 @@ void run_tiles(
             .b = static_cast<const float*>(x.data),
             .ldb = x.ld},
         28,
-        [&](int64_t i, int64_t j, int rows, int cols) {
-          for (int r = 0; r < rows; ++r) w.prefetch((i + r) * ins + j, cols);
-        },
         [&](int64_t i, int64_t j, int rows, int cols, const float* grad) {
           constexpr int kCols = product_detail::kCols;
           for (int r = 0; r < rows; ++r) {

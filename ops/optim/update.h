@@ -73,14 +73,6 @@ template <class V> struct UpdatePointers {
     update_piece(step, p + at, grad, state1 ? state1 + at : nullptr, state2 ? state2 + at : nullptr,
         bf16_copy ? bf16_copy + at : nullptr, n);
   }
-  // Brings n elements from `at` on near, to be written. A row of a tile is too short for the
-  // processor to see by itself what comes next.
-  void prefetch(int64_t at, int64_t n) const {
-    for (const V* from : {p, state1, state2}) {
-      for (int64_t i = 0; from && i < n; i += 64 / int64_t{sizeof(V)})
-        __builtin_prefetch(from + at + i, 1);
-    }
-  }
   V *p, *state1, *state2;
   bf16* bf16_copy;
 };

@@ -43,12 +43,10 @@ inline constexpr int64_t kTileTerms = 64;
 
 // done(i, j, rows, cols, c): c[r * kCols + q] is C[i + r, j + q] for r < rows <= 6, q < cols <= 64.
 // Disjoint tiles; threads share out rows of C, so that a thread meets the same rows of a weight
-// step after step. bytes: what done() moves per element of C. before(i, j, rows, cols): as a tile
-// is begun, so that what done() will read is on its way while the tile is multiplied. each(begin,
-// end): once per thread, on disjoint ranges of rows that cover [0, m), for work that rides along.
-template <class Before, class Done, class Each>
-void for_product_tiles(const Product& product, int64_t bytes, const Before& before,
-    const Done& done, const Each& each) {
+// step after step. bytes: what done() moves per element of C. each(begin, end): once per thread, on
+// disjoint ranges of rows that cover [0, m), for work that rides along.
+template <class Done, class Each>
+void for_product_tiles(const Product& product, int64_t bytes, const Done& done, const Each& each) {
   using namespace product_detail;
   // Panels of that many elements of B stay in the L2 cache while C's rows are made one after the
   // other.
@@ -68,7 +66,6 @@ void for_product_tiles(const Product& product, int64_t bytes, const Before& befo
           const int64_t i = t * kRows;
           const int rows = int(std::min<int64_t>(kRows, product.m - i)),
                     cols = int(std::min<int64_t>(kCols, product.n - j));
-          before(i, j, rows, cols);
           tile(packed + (t - begin) * k * kRows, 1, kRows, rows, of_b, cols, k, c);
           done(i, j, rows, cols, c);
         };

@@ -22,7 +22,7 @@ import tempfile
 
 MOST_FILES = 20
 RUN = ["README.md", "docs/GUIDE.md", "docs/TOUR.md", "docs/POSTS.md", "docs/CONTRIBUTING.md"]
-MOST_LINES, MOST_IN_ALL = {"README.md": 130, "docs/API.md": 150}, 1950
+MOST_LINES, MOST_IN_ALL = {"README.md": 130, "docs/API.md": 150}, 1980
 # The first line of a table, and of a block of scopes.
 TITLES = re.compile(r"^ *(Self%|CUDA%|CPU total|Fused row|Row|Step  |class  ).*", re.M)
 # What differs from run to run or from machine to machine, and what stands for it.
@@ -119,7 +119,7 @@ def check_files():
 def check_readme(readme):
     """Its times are measured ones, its program is a tutorial, its counts are true."""
     results = (root / "docs/results/README.md").read_text().splitlines()
-    timed = re.findall(r"^\| [^|]*(?:batch|rows)[^|]*\|((?: [\d.]+ \|)+)$", readme, re.M)
+    timed = re.findall(r"^\| [^|]*(?:batch|rows)[^|]*\|((?: [\d.]* ?\|)+)", readme, re.M)
     for cells in timed:
         times = re.findall(r"[\d.]+", cells)
         if not any(set(times) <= set(re.findall(r"\d+(?:\.\d+)?", line)) for line in results):
