@@ -22,16 +22,22 @@ namespace sinter::capture {
 //   those of a step of two dims. Other operands come along where the new shape repeats them alike:
 //   whole, a number, and rows or columns of what is whole in both shapes. Where one cannot, or only
 //   a part of the product is read, the op stays as it was, and the rule of product_chain tells it.
-//   Rows of another length are left alone in four dims: those are images, whose own products take
-//   them as they are.
+//   A norm's backward is an op of rows, and comes along where these stay. Rows of another length
+//   are left alone in four dims: those are images, whose own products take them as they are.
 
 namespace {
 
-// How many operands of an op of single elements share them with its result, from the first on; 0
-// for other ops. Dropout's numbers are those of its elements, counted from first_row().
+// Of rows, of which it does not care how they are numbered.
+bool is_of_rows(const Node& n) {
+  return n.op == &kLayerNormBackwardOp || n.op == &kRmsNormBackwardOp;
+}
+
+// How many operands of an op of single elements, or of rows, have its result's shape, from the
+// first on; 0 for other ops. Dropout's numbers are those of its elements, counted from first_row().
 size_t operands_by_element(const Node& n) {
   if (n.op == &kCastOp || (n.op == &kDropoutOp && n.attrs.as<DropoutAttrs>().first_row == 0))
     return 1;
+  if (is_of_rows(n)) return 2;
   const auto pointwise = pointwise_ops();
   return std::ranges::find(pointwise, n.op) == pointwise.end() ? 0 : n.in.size();
 }
@@ -122,7 +128,7 @@ class Shapes {
     if (!like) return;
     const Shape to = r_.graph.values[like->second].shape;
     const bool other_rows = to.rank() == 0 || from.rank() == 0 || to[-1] != from[-1];
-    if (to == from || (from.rank() == 4 && other_rows)) return;
+    if (to == from || ((from.rank() == 4 || is_of_rows(n)) && other_rows)) return;
     reshape(i, count, from, to);
   }
 

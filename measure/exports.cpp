@@ -56,18 +56,18 @@ std::vector<std::string> parse_formats(const std::string& text, const std::strin
 
 std::string html_report(const HtmlParts& parts) {
   Json data = {{"title", parts.title}, {"command", parts.command}, {"profiles", Json::array()},
-      {"tables", Json::array()}, {"folded", Json::array()}, {"timelines", Json::array()},
-      {"comparison", Json()}, {"opened", parsed(parts.opened)}, {"worst", parsed(parts.worst)},
-      {"names", Json::object()}};  // of kernels, read aloud
+      {"kept", Json::array()}, {"tables", Json::array()}, {"folded", Json::array()},
+      {"timelines", Json::array()}, {"comparison", Json()}, {"opened", parsed(parts.opened)},
+      {"worst", parsed(parts.worst)}, {"names", Json::object()}};  // of kernels, read aloud
   if (parts.comparison) data["comparison"] = *parts.comparison;
   for (const Report& report : parts.reports) {
-    Profile profile = profile_of(report, parts.run);
-    const std::string kept = profiler::kept_lines(
-        report.nodes.empty() ? profiler::kept_of(report) : profiler::kept_of(report.nodes));
-    for (const std::string_view line : parts_of(kept, "\n")) {
-      if (!parts.comparison && !line.empty()) profile.notes.emplace_back(line);
-    }
+    const Profile profile = profile_of(report, parts.run);
     data["profiles"].push_back(profile);
+    data["kept"].push_back(  // a comparison has its own
+        parts.comparison
+            ? ""
+            : profiler::kept_lines(report.nodes.empty() ? profiler::kept_of(report)
+                                                        : profiler::kept_of(report.nodes)));
     data["tables"].push_back(profiler::table_cells(profile, {.row_limit = -1, .columns = "all"}));
     for (const profiler::KernelSum& kernel : profile.kernels) {
       if (const auto read = profiler::read_kernel_name(kernel.name))

@@ -148,7 +148,8 @@ function summary(view) {
       meanings(), memoryTable(p, D.tables[i]),
       note('per step, of the median one; self excludes children; ' +
         'a click or Enter on a title sorts'),
-      ...stepStrip(p), ...p.notes.map(n => note('note: ' + n))));
+      ...stepStrip(p), ...p.notes.map(n => note('note: ' + n)),
+      ...D.kept[i].split('\n').filter(line => line).map(line => note(line))));
   }
   drawn.summary = view.querySelectorAll('tr.op').length;
 }
