@@ -151,9 +151,9 @@ struct GatedLinearAttrs {
 // mean, of an RMS norm weight[D] or nothing -> dx[.., D], what the norm's backward gives and
 // `added`, the gradient of what the norm's block is added to. No attributes. Its operands in the
 // order of the norm's own backward, `added` last:
-inline Tensors operands_of_norm(Operands in) {
+inline std::array<Tensor, 6> operands_of_norm(Operands in) {
   if (in.size() == 6) return {in[0], in[1], in[4], in[5], in[2], in[3]};
-  return {in[0], in[1], in[2], optional_input(in, 4), in[3]};
+  return {in[0], in[1], in[2], optional_input(in, 4), in[3], Tensor()};
 }
 
 // embedding_add: tokens i32[..], weight[V, D], added, whose shape is the last dims of y's ->

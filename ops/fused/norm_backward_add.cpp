@@ -10,15 +10,15 @@ namespace {
 bool is_layer(Operands in) { return in.size() == 6; }
 
 void cpu(const Call& call) {
-  const Tensors in = operands_of_norm(call.in);
+  const auto in = operands_of_norm(call.in);
   const Call of_norm{call.op, in, call.out, call.attrs};
   if (is_layer(call.in)) return on_cpu::run_op<on_cpu::LayerNormBackward>(of_norm);
   on_cpu::run_op<on_cpu::RmsNormBackward>(of_norm);
 }
 
 Tensors reference(Operands in, const Attrs&) {
-  Tensors of_norm = operands_of_norm(in);
-  of_norm.pop_back();
+  const auto all = operands_of_norm(in);
+  const Tensors of_norm(all.begin(), all.begin() + (is_layer(in) ? 5 : 4));
   return {apply1(is_layer(in) ? kLayerNormBackwardOp : kRmsNormBackwardOp, of_norm) + in[3]};
 }
 
