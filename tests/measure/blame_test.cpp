@@ -118,6 +118,21 @@ Program attention_block() {
   return record("attention", step, inputs);
 }
 
+Program norm_of_tokens() {
+  const auto step = [](const Tensors& in) {
+    for (const Tensor& t : in) t.autograd().grad = {};
+    const Tensor x = embedding(in[0], in[1]) + in[2], y = x + rms_norm(x);
+    backward(y, {.gradient = in[3]});
+    return Tensors{detach(y), in[1].grad(), in[2].grad()};
+  };
+  Tensors inputs{Tensor::from<int32_t>({0, 2, 1, 1, 3, 0}, {2, 3})};
+  for (const Shape& shape : {Shape{4, 8}, Shape{3, 8}, Shape{2, 3, 8}}) {
+    inputs.push_back(cast(sample_tensor(shape, inputs.size()), DType::f32));
+    inputs.back().autograd().requires_grad = inputs.size() < 4;
+  }
+  return record("norm of tokens", step, inputs);
+}
+
 Program residual() {
   nn::Linear linear(12, 12);
   linear.init_parameters(3);
@@ -182,7 +197,7 @@ std::vector<RuleCase> rule_cases() {
       {net("conv 5 3; relu; conv 4 3; relu; pool 2; flatten; linear 10", DType::f32), "all"},
       {gated, "all"}, {gated, "merge_linear,glu,glu_backward"}, {norm_of_a_sum(), "all"},
       {norm_of_a_convolution(), "all"}, {chain(), "all"}, {residual(), "all"},
-      {attention_block(), "all"}};
+      {attention_block(), "all"}, {norm_of_tokens(), "all"}};
   return cases;
 }
 
