@@ -147,17 +147,11 @@ struct GatedLinearAttrs {
 // clip_norm: n gradients -> all scaled in place by min(1, max_norm / norm of all), norm and scaling
 // in one launch. Attribute max_norm.
 
-// norm_backward_add: dy[.., D], x[.., D], rstd, added[.., D], then of a layer norm weight[D] and
-// mean, of an RMS norm weight[D] or nothing -> dx[.., D], what the norm's backward gives and
-// `added`, the gradient of what the norm's block is added to. No attributes. Its operands in the
-// order of the norm's own backward, `added` last:
-inline std::array<Tensor, 6> operands_of_norm(Operands in) {
-  if (in.size() == 6) return {in[0], in[1], in[4], in[5], in[2], in[3]};
-  return {in[0], in[1], in[2], optional_input(in, 4), in[3], Tensor()};
-}
-
-// embedding_add: tokens i32[..], weight[V, D], added, whose shape is the last dims of y's ->
-// y[.., D] = embedding + added. No attributes.
+// norm_backward_add: the inputs of layer_norm_backward, or of rms_norm_backward, whose weight may
+// be absent, and added[.., D] behind them -> dx[.., D], what that op gives and `added`, the
+// gradient of what the norm's block is added to. No attributes. embedding_add: tokens i32[..],
+// weight[V, D], added, whose shape is the last dims of y's -> y[.., D] = embedding + added. No
+// attributes.
 
 // The list of the fused ops, as in ops/ops.h. The rules that make them: capture/rules.cpp.
 // clang-format off

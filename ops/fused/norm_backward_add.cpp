@@ -10,37 +10,34 @@ namespace {
 bool is_layer(Operands in) { return in.size() == 6; }
 
 void cpu(const Call& call) {
-  const auto in = operands_of_norm(call.in);
-  const Call of_norm{call.op, in, call.out, call.attrs};
-  if (is_layer(call.in)) return on_cpu::run_op<on_cpu::LayerNormBackward>(of_norm);
-  on_cpu::run_op<on_cpu::RmsNormBackward>(of_norm);
+  if (is_layer(call.in)) return on_cpu::run_op<on_cpu::LayerNormBackward>(call);
+  on_cpu::run_op<on_cpu::RmsNormBackward>(call);
 }
 
 Tensors reference(Operands in, const Attrs&) {
-  const auto all = operands_of_norm(in);
-  const Tensors of_norm(all.begin(), all.begin() + (is_layer(in) ? 5 : 4));
-  return {apply1(is_layer(in) ? kLayerNormBackwardOp : kRmsNormBackwardOp, of_norm) + in[3]};
+  const Tensors of_norm(in.begin(), in.end() - 1);
+  return {apply1(is_layer(in) ? kLayerNormBackwardOp : kRmsNormBackwardOp, of_norm) + in.back()};
 }
 
 std::string limit(Operands in, const Attrs&) {
-  if (in[3].shape() == in[0].shape()) return "";
-  return str(
-      "what is added is ", in[3].describe(), "; it must be of dy's shape, ", in[0].shape().str());
+  if (in.back().shape() == in[0].shape()) return "";
+  return str("what is added is ", in.back().describe(), "; it must be of dy's shape, ",
+      in[0].shape().str());
 }
 
 std::vector<Form> forms() {
   const auto x = [] { return Tensor::meta({2, 3}); };
   const auto columns = [] { return Tensor::meta({3}); };
   const auto rows = [] { return Tensor::meta({2}); };
-  return {{{x(), x(), rows(), x()}, {}}, {{x(), x(), rows(), x(), columns()}, {}},
-      {{x(), x(), rows(), x(), columns(), rows()}, {}}};
+  return {{{x(), x(), rows(), {}, x()}, {}}, {{x(), x(), rows(), columns(), x()}, {}},
+      {{x(), x(), columns(), rows(), rows(), x()}, {}}};
 }
 
 }  // namespace
 
 const OpDef kNormBackwardAddOp =
     listed<kNormBackwardAddOp>({.formula = "dx = what the norm's backward gives for dy, + added",
-        .min_inputs = 4,
+        .min_inputs = 3,
         .max_inputs = 6,
         .cpu = cpu,
         .reference = reference,

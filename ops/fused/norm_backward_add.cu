@@ -5,10 +5,8 @@
 namespace sinter::SINTER_KERNEL_NS {
 
 void norm_backward_add(const Call& call) {
-  const auto in = operands_of_norm(call.in);
-  const Call of_norm{call.op, in, call.out, call.attrs};
-  if (call.in.size() == 6) return run_op<LayerNormBackward>(of_norm);
-  run_op<RmsNormBackward>(of_norm);
+  if (call.in.size() == 6) return run_op<LayerNormBackward>(call);
+  run_op<RmsNormBackward>(call);
 }
 
 }  // namespace sinter::SINTER_KERNEL_NS

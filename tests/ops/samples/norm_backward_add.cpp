@@ -5,13 +5,14 @@
 namespace sinter {
 namespace {
 
+// What layer_norm_backward or rms_norm_backward reads, and added.
 Tensors operands_of(const Shape& shape, bool layer, bool weight) {
   const int64_t cols = shape[-1], rows = cols ? shape.numel() / cols : 0;
-  Tensors in{sample_tensor(shape, 1), sample_tensor(shape, 2), sample_tensor({rows}, 5, 0.5, 1.5),
-      sample_tensor(shape, 6)};
-  if (weight) in.push_back(sample_tensor({cols}, 3));
-  if (layer) in.push_back(sample_tensor({rows}, 4, -0.5, 0.5));
-  return in;
+  const Tensor dy = sample_tensor(shape, 1), x = sample_tensor(shape, 2),
+               mean = sample_tensor({rows}, 4, -0.5, 0.5),
+               rstd = sample_tensor({rows}, 5, 0.5, 1.5), added = sample_tensor(shape, 6),
+               w = weight ? sample_tensor({cols}, 3) : Tensor();
+  return layer ? Tensors{dy, x, w, mean, rstd, added} : Tensors{dy, x, rstd, w, added};
 }
 
 std::vector<Sample> norm_backward_add_samples() {
@@ -32,7 +33,7 @@ std::vector<Sample> norm_backward_add_samples() {
     }
   }
   Tensors in = operands_of({5, 7}, false, false);
-  in[3] = sample_tensor({1, 7}, 6);
+  in[4] = sample_tensor({1, 7}, 6);
   all.push_back(bad_sample(std::move(in), {}, "one row added to all"));
   return all;
 }

@@ -37,7 +37,7 @@ static bool stays_wide(const OpDef& op, size_t i, size_t n) {
   if (&op == &kLayerNormWeightGradOp || &op == &kBatchNorm2dWeightGradOp) return i >= 2;
   if (&op == &kAttentionBackwardOp) return i == 5;
   if (&op == &kRmsNormBackwardOp || &op == &kRmsNormWeightGradOp) return i == 2;
-  if (&op == &kNormBackwardAddOp) return i == 2 || i == 5;
+  if (&op == &kNormBackwardAddOp) return n == 6 ? i == 3 || i == 4 : i == 2;
   return &op == &kMultiTensorUpdateOp || (&op == &kSoftmaxXentOp && i == 2) ||
          (&op == &kRowChainOp && i == 2);
 }
