@@ -276,7 +276,9 @@ void expect_rows_are_the_allocators(Device device) {
   ASSERT_NE(relu, kept.end());
   EXPECT_EQ(relu->bytes, double(block(16 * 32 * 4)));
   EXPECT_TRUE(relu->module.ends_with(" / ReLU")) << relu->module;
-  if (device == kCpu) EXPECT_EQ(relu->until, "relu_backward");  // the emulator frees later
+  if (device == kCpu) {  // the emulator frees later
+    EXPECT_EQ(relu->until, "relu_backward");
+  }
   double sum = 0;
   for (const profiler::Kept& module : kept) sum += module.bytes;
   EXPECT_EQ(sum * kSteps, double(rows.kept));
