@@ -47,16 +47,8 @@ struct BenchStepFlags {
   int64_t letters() const { return model == "names" ? 27 : 65; }
   gpt::GptOptions gpt() const {
     if (model == "names") return {.width = width, .context = context.value_or(16)};
-    return {.layers = 4,
-        .width = 128,
-        .context = context.value_or(64),
-        .norm = "layer",
-        .first_norm = false,
-        .final_norm = true,
-        .act = "gelu",
-        .bias = true,
-        .tied = true,
-        .init_std = 0.02};
+    return gpt::as_gpt2(
+        {.layers = 4, .width = 128, .context = context.value_or(64), .init_std = 0.02});
   }
   // Of names the lengths differ, and what is behind them counts nothing.
   Tensors make_batch(int64_t rows, Device device) const {

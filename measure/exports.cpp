@@ -64,10 +64,7 @@ std::string html_report(const HtmlParts& parts) {
     const Profile profile = profile_of(report, parts.run);
     data["profiles"].push_back(profile);
     data["kept"].push_back(  // a comparison has its own
-        parts.comparison
-            ? ""
-            : profiler::kept_lines(report.nodes.empty() ? profiler::kept_of(report)
-                                                        : profiler::kept_of(report.nodes)));
+        parts.comparison ? "" : profiler::kept_lines(profiler::kept_of(report)));
     data["tables"].push_back(profiler::table_cells(profile, {.row_limit = -1, .columns = "all"}));
     for (const profiler::KernelSum& kernel : profile.kernels) {
       if (const auto read = profiler::read_kernel_name(kernel.name))

@@ -1,4 +1,4 @@
-// kept_of(): what each module keeps for backward.
+// kept_of(): what each module keeps for backward. Of a report that has nodes it is what they keep.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,6 +26,7 @@ std::vector<Kept> largest_first(std::vector<Kept> all) {
 }  // namespace
 
 std::vector<Kept> kept_of(const Report& report) {
+  if (!report.nodes.empty()) return kept_of(report.nodes);
   std::vector<KeptBlock> blocks;
   memory_of_records(report, &blocks);
   std::ranges::stable_sort(blocks, std::greater(), &KeptBlock::bytes);

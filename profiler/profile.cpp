@@ -226,7 +226,7 @@ std::string Report::table(const TableOptions& options) const {
   const std::string text =
       profiler::table(profile(options.group_by_input_shape, options.group_by_module), options);
   if (!asks_for_memory(options)) return text;
-  const std::string kept = kept_lines(nodes.empty() ? kept_of(*this) : kept_of(nodes));
+  const std::string kept = kept_lines(kept_of(*this));
   return text + wrapped(kept, options.width > 0 ? options.width : kept.size());
 }
 

@@ -35,6 +35,25 @@ def seconds_of(step, steps, warmup=0):
     return times[warmup:]
 
 
+def seconds_of_rounds(step, rounds, steps, cuda):
+    """Of each of PyTorch's steps; on a card the mean of a round, as in real training, where no step
+    waits for the one before."""
+    if not cuda:
+        return seconds_of(step, rounds * steps)
+    import torch
+    times = []
+    for _ in range(rounds):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        for _ in range(steps):
+            step()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e-3 / steps)
+    return times
+
+
 class Rows:
     """A printed line, and an object in the file of --json, for each thing that was run."""
 

@@ -5,7 +5,7 @@ hidden. A call is timed as in torch_step.py."""
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from peer import Rows, flags, numbers, seconds_of
+from peer import Rows, flags, numbers, seconds_of_rounds
 
 p = flags(__doc__, steps=3)
 p.add_argument("--device", default="cpu")
@@ -17,24 +17,11 @@ a = p.parse_args()
 if a.threads:
     torch.set_num_threads(a.threads)
 torch.manual_seed(0)
-cuda = a.device == "cuda"
 
 
 def seconds_a_call(call):
-    """Of each round, behind one call that warms up."""
-    call()
-    if not cuda:
-        return seconds_of(call, a.rounds * a.steps)
-    times = []
-    for _ in range(a.rounds):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(a.steps):
-            call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) * 1e-3 / a.steps)
-    return times
+    call()  # warms up
+    return seconds_of_rounds(call, a.rounds, a.steps, a.device == "cuda")
 
 
 def attention(shape, dtype):

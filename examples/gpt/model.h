@@ -30,6 +30,15 @@ struct GptOptions {
   double init_std = 0.08;  // all matrices are drawn from N(0, init_std)
 };
 
+// Of these sizes, but otherwise as GPT-2.
+inline GptOptions as_gpt2(GptOptions o) {
+  o.norm = "layer";
+  o.first_norm = false;
+  o.final_norm = o.bias = o.tied = true;
+  o.act = "gelu";
+  return o;
+}
+
 inline std::shared_ptr<nn::Module> make_norm(const GptOptions& options) {
   if (options.norm == "layer") return std::make_shared<nn::LayerNorm>(options.width);
   return std::make_shared<nn::RMSNorm>(options.width, 1e-5, false);

@@ -141,19 +141,13 @@ const Vocabulary& abc() {
 }
 
 const GptOptions kSmall{.layers = 2, .width = 8, .heads = 2, .context = 8, .init_std = 0.3};
-const GptOptions kOther{.layers = 2,
+const GptOptions kOther = as_gpt2({.layers = 2,
     .width = 8,
     .heads = 2,
     .context = 8,
-    .norm = "layer",
-    .first_norm = false,
-    .final_norm = true,
-    .act = "gelu",
-    .bias = true,
-    .tied = true,
     .pairs = true,
     .dropout = 0.1,
-    .init_std = 0.3};
+    .init_std = 0.3});
 
 TEST(Gpt, TwoHundredStepsEagerAndFusedAreTheSame) {
   for (const GptOptions& options : {kSmall, kOther}) {
