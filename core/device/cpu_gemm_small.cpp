@@ -12,46 +12,22 @@
 #include <utility>
 
 #include "core/device/cpu_gemm.h"
+#include "core/lanes.h"
 #include "core/parallel.h"
 #include "core/thread_buffer.h"
-
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
-
-#define UNROLLED _Pragma("GCC unroll 8")
-#define UNROLLED_ROWS _Pragma("GCC unroll 12")
 
 namespace sinter::detail {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kLanes = 16, kTileVectors = 4, kDotRows = 6;
-#elif defined(__AVX__)
-constexpr int kLanes = 8, kTileVectors = 2, kDotRows = 2;
+constexpr int kTileVectors = 4, kDotRows = 6;
 #else
-constexpr int kLanes = 4, kTileVectors = 2, kDotRows = 2;
+constexpr int kTileVectors = 2, kDotRows = 2;
 #endif
+constexpr int kLanes = kLanesOf<float>;
 constexpr int kTileRows = 6, kTileCols = kTileVectors * kLanes, kDotCols = 4;
-typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
-typedef float Vec4 __attribute__((vector_size(16)));
-
-template <class V = Vec> inline V load(const float* p) {
-  V v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
-}
-template <class V> inline void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
-
-inline Vec fma(Vec a, Vec b, Vec c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_ps(a, b, c);
-#elif defined(__FMA__)
-  return _mm256_fmadd_ps(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
+using Vec = Lanes<float>;
+using Vec4 = Lanes<float, 4>;
 
 // The first `count` lanes; the others are 0 and their memory is not touched.
 inline Vec load_part(const float* p, int count) {
@@ -126,21 +102,21 @@ template <int R, int V, class Load> void rows_tile(const Tile& t, Load load_b, i
   float* const corner = t.c;
   const int64_t ldc = t.ldc;
   Vec sum[R][V];
-  UNROLLED for (int v = 0; v < V; ++v) {
+  SINTER_UNROLLED for (int v = 0; v < V; ++v) {
     const Vec start = t.bias ? load_b(t.bias + v * kLanes) : Vec{};
-    UNROLLED for (int i = 0; i < R; ++i) sum[i][v] = start;
+    SINTER_UNROLLED for (int i = 0; i < R; ++i) sum[i][v] = start;
   }
   const float *a = t.a, *b = t.b;
   for (int64_t p = 0; p < t.k; ++p, a += t.a_step, b += t.ldb) {
     Vec row[V];
-    UNROLLED for (int v = 0; v < V; ++v) row[v] = load_b(b + v * kLanes);
-    UNROLLED for (int i = 0; i < R; ++i) {
-      const Vec factor = a[i * t.a_row] - Vec{};  // a broadcast: x - 0 is x, even for -0
-      UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
+    SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = load_b(b + v * kLanes);
+    SINTER_UNROLLED for (int i = 0; i < R; ++i) {
+      const Vec factor = all(a[i * t.a_row]);
+      SINTER_UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
     }
   }
-  UNROLLED for (int i = 0; i < R; ++i) {
-    UNROLLED for (int v = 0; v < V; ++v) {
+  SINTER_UNROLLED for (int i = 0; i < R; ++i) {
+    SINTER_UNROLLED for (int v = 0; v < V; ++v) {
       float* c = corner + i * ldc + v * kLanes;
       if (V == 1 && count < kLanes) {
         store_part(c, sum[i][v], count);
@@ -167,24 +143,24 @@ template <int R> void rows_tiles(const Tile& whole, int64_t cols) {
 template <int R> void dots_tile(const Tile& t, int64_t cols) {
   Vec sum[R][kDotCols] = {};
   const float* b[kDotCols];  // a column that is not there reads the first one
-  UNROLLED for (int j = 0; j < kDotCols; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
+  SINTER_UNROLLED for (int j = 0; j < kDotCols; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
   const auto step = [&](int64_t p, auto load_from) {
     Vec row[kDotCols];
-    UNROLLED for (int j = 0; j < kDotCols; ++j) row[j] = load_from(b[j] + p);
-    UNROLLED for (int i = 0; i < R; ++i) {
+    SINTER_UNROLLED for (int j = 0; j < kDotCols; ++j) row[j] = load_from(b[j] + p);
+    SINTER_UNROLLED for (int i = 0; i < R; ++i) {
       const Vec left = load_from(t.a + i * t.a_row + p);
-      UNROLLED for (int j = 0; j < kDotCols; ++j) sum[i][j] = fma(left, row[j], sum[i][j]);
+      SINTER_UNROLLED for (int j = 0; j < kDotCols; ++j) sum[i][j] = fma(left, row[j], sum[i][j]);
     }
   };
   const int64_t whole = t.k / kLanes * kLanes;
   for (int64_t p = 0; p < whole; p += kLanes) step(p, [](const float* p) { return load(p); });
   if (whole < t.k)
     step(whole, [count = int(t.k - whole)](const float* p) { return load_part(p, count); });
-  UNROLLED for (int i = 0; i < R; ++i) {
+  SINTER_UNROLLED for (int i = 0; i < R; ++i) {
     Vec4 out = lane_sums(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
     float* c = t.c + i * t.ldc;
     if (cols >= kDotCols) {
-      if (t.bias) out += load<Vec4>(t.bias);
+      if (t.bias) out += load<4>(t.bias);
       store(c, out);
     } else {
       for (int j = 0; j < cols; ++j) c[j] = out[j] + (t.bias ? t.bias[j] : 0.0f);
@@ -234,23 +210,23 @@ template <int R, int V> [[gnu::noinline]] void packed_tile(const PackedTile& t, 
   float* const corner = t.c;
   const int64_t ldc = t.ldc, a_row = t.a_row, a_step = t.a_step;
   Vec sum[R][V];
-  UNROLLED_ROWS for (int i = 0; i < R; ++i) {
+  SINTER_UNROLLED for (int i = 0; i < R; ++i) {
     const float* const from = t.start + i * t.start_row;
-    UNROLLED for (int v = 0; v < V - 1; ++v) sum[i][v] = load(from + v * kLanes);
+    SINTER_UNROLLED for (int v = 0; v < V - 1; ++v) sum[i][v] = load(from + v * kLanes);
     sum[i][V - 1] =
         count < kLanes ? load_part(from + (V - 1) * kLanes, count) : load(from + (V - 1) * kLanes);
   }
   const float *a = t.a, *upper = a + R / 2 * a_row, *b = t.panel;
   for (int64_t p = 0; p < t.k; ++p, a += a_step, upper += a_step, b += kTileCols) {
     Vec row[V];
-    UNROLLED for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
-    UNROLLED_ROWS for (int i = 0; i < R; ++i) {
-      const Vec factor = (i < R / 2 ? a[i * a_row] : upper[(i - R / 2) * a_row]) - Vec{};
-      UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
+    SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
+    SINTER_UNROLLED for (int i = 0; i < R; ++i) {
+      const Vec factor = all(i < R / 2 ? a[i * a_row] : upper[(i - R / 2) * a_row]);
+      SINTER_UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
     }
   }
-  UNROLLED_ROWS for (int i = 0; i < R; ++i) {
-    UNROLLED for (int v = 0; v < V - 1; ++v) store(corner + i * ldc + v * kLanes, sum[i][v]);
+  SINTER_UNROLLED for (int i = 0; i < R; ++i) {
+    SINTER_UNROLLED for (int v = 0; v < V - 1; ++v) store(corner + i * ldc + v * kLanes, sum[i][v]);
     store_part(corner + i * ldc + (V - 1) * kLanes, sum[i][V - 1], count);
   }
 }
@@ -282,16 +258,9 @@ void pack_transposed(const float* b, int64_t ldb, int64_t cols, int64_t k, float
     int64_t p = 0;
     for (; p + 4 <= k; p += 4) {
       Vec4 x[4];
-      UNROLLED for (int i = 0; i < 4; ++i) x[i] = load<Vec4>(b + i * ldb + p);
-      const Vec4 low = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
-                 high = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7),
-                 low2 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5),
-                 high2 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-      float* const to = panel + p * kTileCols + c;
-      store(to, __builtin_shufflevector(low, low2, 0, 1, 4, 5));
-      store(to + kTileCols, __builtin_shufflevector(low, low2, 2, 3, 6, 7));
-      store(to + 2 * kTileCols, __builtin_shufflevector(high, high2, 0, 1, 4, 5));
-      store(to + 3 * kTileCols, __builtin_shufflevector(high, high2, 2, 3, 6, 7));
+      SINTER_UNROLLED for (int i = 0; i < 4; ++i) x[i] = load<4>(b + i * ldb + p);
+      turn(x);
+      SINTER_UNROLLED for (int i = 0; i < 4; ++i) store(panel + (p + i) * kTileCols + c, x[i]);
     }
     for (; p < k; ++p) {
       for (int i = 0; i < 4; ++i) panel[p * kTileCols + c + i] = b[i * ldb + p];
@@ -310,7 +279,7 @@ void pack_panel(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t 
   b += p * desc.ldb + j;
   for (; k > 0; --k, b += desc.ldb, panel += kTileCols) {
     if (cols == kTileCols) {
-      UNROLLED for (int v = 0; v < kTileCols; v += kLanes) store(panel + v, load(b + v));
+      SINTER_UNROLLED for (int v = 0; v < kTileCols; v += kLanes) store(panel + v, load(b + v));
     } else {
       std::copy_n(b, cols, panel);
     }
@@ -348,7 +317,7 @@ void packed(const Gemm& desc, const float* a, const float* b, const float* bias,
             if (n < kPackedRows) {
               std::copy_n(t.a, n, to);
             } else {
-              UNROLLED_ROWS for (int v = 0; v < kPackedRows; v += kLanes)
+              SINTER_UNROLLED for (int v = 0; v < kPackedRows; v += kLanes)
                   store(to + v, load(t.a + v));
             }
           }

@@ -90,8 +90,39 @@ TEST(Attention, IsThatOfPlainLoops) {
   }
 }
 
+// Short heads lie side by side in lanes: as many as fill none of them, and sizes that fill no four.
+TEST(Attention, ShortIsThatOfPlainLoops) {
+  for (const int64_t heads : {8, 9, 13}) {
+    for (const auto& [rows, keys, depth] : std::vector<std::array<int64_t, 3>>{
+             {1, 1, 1}, {16, 16, 4}, {7, 12, 3}, {12, 7, 18}, {33, 5, 8}, {5, 33, 16}, {32, 32, 5}})
+      for (const bool causal : {false, true})
+        for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+          check({heads, heads, rows, keys, depth, causal}, dtype, kCpu);
+  }
+}
+
+TEST(Attention, ShortOnesMeetInfAndNanWhereTheyAre) {
+  const Size n{8, 8, 6, 6, 4, true};
+  Tensors in = operands_of(n, DType::f32);
+  const std::vector<float> before = attention(in[0], in[1], in[2], true).to_vector<float>();
+  in[1].data<float>()[(2 * 6 + 3) * 4] = NAN;  // key 3 of head 2
+  for (int64_t d = 0; d < 6 * 4; d += 4) in[1].data<float>()[5 * 6 * 4 + d] = -INFINITY;
+  for (int64_t r = 0; r < 6; ++r) in[0].data<float>()[(5 * 6 + r) * 4] = 1;  // head 5
+  const std::vector<float> o = attention(in[0], in[1], in[2], true).to_vector<float>();
+  for (size_t i = 0; i < o.size(); ++i) {
+    const size_t head = i / 24, row = i / 4 % 6;
+    if ((head == 2 && row >= 3) || head == 5) {
+      EXPECT_TRUE(std::isnan(o[i])) << i;
+    } else {
+      EXPECT_EQ(o[i], before[i]) << i;
+    }
+  }
+}
+
 TEST(Attention, ThreadsDoNotShow) {
-  for (const Size& n : sizes({7, 130, 600}, {32, 20})) {
+  std::vector<Size> all = sizes({7, 130, 600}, {32, 20});
+  all.push_back({9, 9, 16, 16, 4, true});
+  for (const Size& n : all) {
     SCOPED_TRACE(n.str());
     const Tensors in = operands_of(n, DType::f32);
     std::vector<std::vector<float>> wanted;
@@ -106,16 +137,23 @@ TEST(Attention, ThreadsDoNotShow) {
 }
 
 // Heads are views of what a layer gives, and are not copied: the same numbers to the bit.
-TEST(Attention, ReadsHeadsWhereTheyLie) {
-  const Tensor all = cast(sample_tensor({2, 70, 3 * 4 * 32}, 1), DType::f32);
+class AttentionHeads : public ::testing::TestWithParam<std::array<int64_t, 3>> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, AttentionHeads,
+    ::testing::Values(std::array<int64_t, 3>{2, 70, 4}, std::array<int64_t, 3>{5, 10, 4}));
+TEST_P(AttentionHeads, AreReadWhereTheyLie) {
+  const auto [batch, rows, heads] = GetParam();
+  const int64_t width = heads * 32;
+  const Tensor all = cast(sample_tensor({batch, rows, 3 * width}, 1), DType::f32);
   Tensors views;
   for (int64_t i = 0; i < 3; ++i) {
-    const Tensor part = slice(all, 2, i * 128, (i + 1) * 128);
-    views.push_back(transpose(Tensor::view_of(part.storage(), part.dtype(), {2, 70, 4, 32},
-                                  {70 * 384, 384, 32, 1}, part.offset()),
-        1, 2));
+    const Tensor part = slice(all, 2, i * width, (i + 1) * width);
+    views.push_back(
+        transpose(Tensor::view_of(part.storage(), part.dtype(), {batch, rows, heads, 32},
+                      {rows * 3 * width, 3 * width, 32, 1}, part.offset()),
+            1, 2));
   }
-  views.push_back(transpose(cast(sample_tensor({2, 70, 4, 32}, 5), DType::f32), 1, 2));
+  views.push_back(transpose(cast(sample_tensor({batch, 32, heads, rows}, 5), DType::f32), 1, 2));
+  views.back() = transpose(views.back(), 2, 3);  // whose columns lie apart
   Tensors dense;
   for (const Tensor& t : views) dense.push_back(copy(t));
   const AttentionAttrs attrs{0.2, true};

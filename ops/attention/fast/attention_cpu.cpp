@@ -7,31 +7,17 @@
 // Backward, with B G >= threads, a task has a head of k and v, all its rows and 5 products. Else
 // there are more of them, with 7 products: some tiles of keys give dk and dv, then 64 rows dq. Sums
 // have the same order either way, so it does not depend on the number of threads.
-#include <algorithm>
-#include <array>
-#include <limits>
-#include <type_traits>
-
+#include "ops/attention/fast/attention_cpu.h"
 #include "core/parallel.h"
-#include "core/thread_buffer.h"
-#include "ops/attention/attention.h"
-
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
-
-#define UNROLLED _Pragma("GCC unroll 8")
 
 // rows of q, keys, depth
 namespace sinter::on_cpu {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kVectorBytes = 64, kTileVectors = 4;
-#elif defined(__AVX__)
-constexpr int kVectorBytes = 32, kTileVectors = 2;
+constexpr int kTileVectors = 4;
 #else
-constexpr int kVectorBytes = 16, kTileVectors = 2;
+constexpr int kTileVectors = 2;
 #endif
 // Of a product's tile in registers; of rows that are one task; of keys that are one tile.
 constexpr int kTileRows = 6, kBlock = 64, kKeys = 64;
@@ -39,61 +25,7 @@ constexpr int kTileRows = 6, kBlock = 64, kKeys = 64;
 // all.
 constexpr int kPitch = kBlock + 16;
 constexpr int64_t kTilesOfTask = 4;  // backward: of keys
-template <class V> constexpr int kLanes = kVectorBytes / int(sizeof(V));
-template <class V> constexpr int kPart = std::max(16, 2 * kLanes<V>);
-template <class V> struct VecOf {
-  typedef V type __attribute__((vector_size(kVectorBytes), may_alias));
-};
-template <class V> using Lanes = typename VecOf<V>::type;
-
-template <class V> inline Lanes<V> load(const V* p) {
-  Lanes<V> v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return v;
-}
-template <class V> inline void store(V* p, Lanes<V> v) { __builtin_memcpy(p, &v, sizeof v); }
-template <class V> inline Lanes<V> all(V x) { return x - Lanes<V>{}; }  // x - 0 is x, even for -0
-
-inline Lanes<float> fma(Lanes<float> a, Lanes<float> b, Lanes<float> c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_ps(a, b, c);
-#elif defined(__FMA__)
-  return _mm256_fmadd_ps(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-inline Lanes<double> fma(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_pd(a, b, c);
-#elif defined(__FMA__)
-  return _mm256_fmadd_pd(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-
-// As math::exp, which is of one number: but fused, and 0 in place of a denormal.
-inline Lanes<float> exp_of(Lanes<float> x) {
-  using V = Lanes<float>;
-  typedef int32_t Bits __attribute__((vector_size(kVectorBytes)));
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the nearest integer
-  const V shifted = fma(x, all(math::kLog2e), all(kRound)), n = shifted - kRound;
-  const V r = fma(n, all(-math::kLn2Low), fma(n, all(-math::kLn2High), x));
-  V q = fma(r, all(0.001382011f), all(0.008368685f));
-  q = fma(r, q, all(0.041668274f));
-  q = fma(r, q, all(0.16666521f));
-  q = fma(r, q, all(0.49999994f));
-  const V power = fma(r * r, q, r) + 1.0f;
-  V y = (V)((Bits)power + ((Bits)shifted << 23));
-  y = x < -87.0f ? V{} : y;
-  return x <= 88.0f ? y : x * std::numeric_limits<float>::infinity();  // of NaN a NaN
-}
-inline Lanes<double> exp_of(Lanes<double> x) {
-  for (int l = 0; l < kLanes<double>; ++l) x[l] = math::exp(x[l]);
-  return x;
-}
-
+template <class V> constexpr int kPart = std::max(16, 2 * kLanesOf<V>);
 // A matrix whose elements are read one at a time.
 template <class V> struct Broadcast {
   const V* data;
@@ -104,22 +36,22 @@ template <class V> struct Broadcast {
 template <int R, int N, bool kAdd, class V>
 void product_tile(const Broadcast<V>& a, const V* b, int64_t ld, int64_t k, V* c) {
   Lanes<V> sum[R][N];
-  UNROLLED for (int i = 0; i < R; ++i) {
-    UNROLLED for (int v = 0; v < N; ++v) sum[i][v] =
-        kAdd ? load(c + i * ld + v * kLanes<V>) : Lanes<V>{};
+  SINTER_UNROLLED for (int i = 0; i < R; ++i) {
+    SINTER_UNROLLED for (int v = 0; v < N; ++v) sum[i][v] =
+        kAdd ? load(c + i * ld + v * kLanesOf<V>) : Lanes<V>{};
   }
   const V* from = a.data;
   const int64_t row_of_a = a.row, step = a.column;
   for (int64_t p = 0; p < k; ++p, from += step, b += ld) {
     Lanes<V> row[N];
-    UNROLLED for (int v = 0; v < N; ++v) row[v] = load(b + v * kLanes<V>);
-    UNROLLED for (int i = 0; i < R; ++i) {
+    SINTER_UNROLLED for (int v = 0; v < N; ++v) row[v] = load(b + v * kLanesOf<V>);
+    SINTER_UNROLLED for (int i = 0; i < R; ++i) {
       const Lanes<V> factor = all(from[i * row_of_a]);
-      UNROLLED for (int v = 0; v < N; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
+      SINTER_UNROLLED for (int v = 0; v < N; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
     }
   }
-  UNROLLED for (int i = 0; i < R; ++i) {
-    UNROLLED for (int v = 0; v < N; ++v) store(c + i * ld + v * kLanes<V>, sum[i][v]);
+  SINTER_UNROLLED for (int i = 0; i < R; ++i) {
+    SINTER_UNROLLED for (int v = 0; v < N; ++v) store(c + i * ld + v * kLanesOf<V>, sum[i][v]);
   }
 }
 template <int R, bool kAdd, class V>
@@ -128,12 +60,12 @@ void product_rows(
   if constexpr (R > 1) {
     if (rows < R) return product_rows<R - 1, kAdd>(a, b, ld, rows, cols, k, c);
   }
-  constexpr int kAll = kTileVectors * kLanes<V>, kHalf = kAll / 2;
+  constexpr int kAll = kTileVectors * kLanesOf<V>, kHalf = kAll / 2;
   for (; cols >= kAll; cols -= kAll, b += kAll, c += kAll)
     product_tile<R, kTileVectors, kAdd>(a, b, ld, k, c);
   for (; cols >= kHalf; cols -= kHalf, b += kHalf, c += kHalf)
     product_tile<R, kTileVectors / 2, kAdd>(a, b, ld, k, c);
-  for (; cols > 0; cols -= kLanes<V>, b += kLanes<V>, c += kLanes<V>)
+  for (; cols > 0; cols -= kLanesOf<V>, b += kLanesOf<V>, c += kLanesOf<V>)
     product_tile<R, 1, kAdd>(a, b, ld, k, c);
 }
 // c[rows, cols] = a[rows, k] b[k, cols], or += it: rows of b and c are ld apart, cols whole
@@ -144,52 +76,32 @@ void product(Broadcast<V> a, const V* b, int64_t ld, int64_t rows, int64_t cols,
     product_rows<kTileRows, kAdd>(a, b, ld, rows, cols, k, c);
 }
 
-// [B, H, S, D] of any strides.
-template <class T> struct Heads {
-  T* data;
-  Strides strides;
-  explicit Heads(const Tensor& t) : data(t.data<std::remove_const_t<T>>()), strides(t.strides()) {}
-  explicit Heads(const HeadsOfResult& r) : data(r.in.data<T>() + r.begin), strides(r.strides) {}
-  T* at(int64_t b, int64_t h, int64_t r) const {
-    return data + b * strides[0] + h * strides[1] + r * strides[2];
-  }
-};
-
-int64_t round_up(int64_t n, int64_t by) { return (n + by - 1) / by * by; }
-
-// What a thread works in: pieces of these sizes, each from a line of the cache on.
-template <class V, size_t N> std::array<V*, N> pieces_of(const int64_t (&sizes)[N]) {
-  std::array<V*, N> pieces;
-  int64_t all = 0;
-  for (const int64_t n : sizes) all += round_up(n, 64);
-  V* next = thread_buffer<V, BufferFor::kernel>(all);
-  for (size_t i = 0; i < N; next += round_up(sizes[i++], 64)) pieces[i] = next;
-  return pieces;
-}
-
 // Some of the rows of a head as [depth, row], `factor` times; 0 where there are none.
 template <class T, class V>
 void load_columns(const Heads<const T>& x, const T* from, int64_t rows, int64_t cols, int64_t depth,
     V factor, V* to) {
   const int64_t row = x.strides[2], column = x.strides[3];
-  for (int64_t d = 0; d < depth; ++d)
-    std::fill(to + d * kPitch + rows, to + d * kPitch + cols, V(0));
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t d = 0; d < depth; ++d) to[d * kPitch + r] = V(from[r * row + d * column]) * factor;
+  for (int64_t r = 0; r < cols; r += kSquare<V>) {
+    for (int64_t d = 0; d < depth; d += kSquare<V>) {
+      Quad<V> square[kSquare<V>];
+      SINTER_UNROLLED for (int i = 0; i < kSquare<V>; ++i) square[i] =
+          part_of<V>(from + (r + i) * row + d * column, column, r + i < rows ? depth - d : 0);
+      turn(square);
+      SINTER_UNROLLED for (int i = 0; i < kSquare<V>; ++i) {
+        if (d + i < depth) store(to + (d + i) * kPitch + r, square[i] * factor);
+      }
+    }
   }
 }
-// And as [row, width], whose columns behind the depth are 0.
+// And as [row, width], whose columns behind the depth are 0. REQUIRES: width is a multiple of
+// kSquare.
 template <class T, class V>
 void load_rows(const Heads<const T>& x, const T* from, int64_t rows, int64_t depth, int64_t width,
     V factor, V* to) {
   const int64_t row = x.strides[2], column = x.strides[3];
   for (int64_t r = 0; r < rows; ++r, from += row, to += width) {
-    if (column == 1) {
-      for (int64_t d = 0; d < depth; ++d) to[d] = V(from[d]) * factor;
-    } else {
-      for (int64_t d = 0; d < depth; ++d) to[d] = V(from[d * column]) * factor;
-    }
-    std::fill(to + depth, to + width, V(0));
+    for (int64_t d = 0; d < width; d += kSquare<V>)
+      store(to + d, part_of<V>(from + d * column, column, depth - d) * factor);
   }
 }
 // Keys from t on, of which a product reads numbers of V: where they lie, or converted.
@@ -197,8 +109,9 @@ template <class T, class V>
 Broadcast<V> keys_of(
     const Heads<const T>& x, int64_t b, int64_t g, int64_t t, int64_t n, int64_t depth, V* buffer) {
   if constexpr (std::is_same_v<T, V>) return {x.at(b, g, t), x.strides[2], x.strides[3]};
-  load_rows(x, x.at(b, g, t), n, depth, depth, V(1), buffer);
-  return {buffer, depth, 1};
+  const int64_t width = round_up(depth, kSquare<V>);
+  load_rows(x, x.at(b, g, t), n, depth, width, V(1), buffer);
+  return {buffer, width, 1};
 }
 
 // Of a block of rows and a tile of keys: f(first row of the block, how many, how many keys of the
@@ -217,8 +130,10 @@ struct Cell {
 // `value` where key t is behind the row of a lane, the first of which is that of lane 0.
 template <class V> Lanes<V> masked(Lanes<V> x, int64_t t, int64_t first_row, V value) {
   if (t <= first_row) return x;
-  for (int l = 0; l < kLanes<V>; ++l) x[l] = t > first_row + l ? value : x[l];
-  return x;
+  using Whole = std::conditional_t<sizeof(V) == 8, int64_t, int32_t>;
+  Lanes<Whole> lane;
+  for (int l = 0; l < kLanesOf<V>; ++l) lane[l] = l;
+  return lane < all(Whole(t - first_row)) ? all(value) : x;
 }
 
 // f(b, h, block) on all threads. Early and late blocks of a head, which are short and long, take
@@ -238,42 +153,42 @@ int64_t block_cost(const AttentionSizes& n) { return kBlock * n.keys * n.depth /
 // The scores of some keys, [key, row], of kPart rows become weights, e^(score - maximum), and are
 // added to the rows' sums; what the rows have, [depth, row], is scaled where the maximum moves.
 template <class V> void weigh(V* scores, int64_t keys, V* most, V* sum, V* o, int64_t depth) {
-  constexpr int kVectors = kPart<V> / kLanes<V>;
+  constexpr int kVectors = kPart<V> / kLanesOf<V>;
   constexpr V kInf = std::numeric_limits<V>::infinity();
   Lanes<V> m[kVectors], s[kVectors];
-  UNROLLED for (int v = 0; v < kVectors; ++v) {
-    m[v] = load(most + v * kLanes<V>);
-    s[v] = load(sum + v * kLanes<V>);
+  SINTER_UNROLLED for (int v = 0; v < kVectors; ++v) {
+    m[v] = load(most + v * kLanesOf<V>);
+    s[v] = load(sum + v * kLanesOf<V>);
   }
   for (int64_t t = 0; t < keys; ++t) {
-    UNROLLED for (int v = 0; v < kVectors; ++v) {
-      const Lanes<V> x = load(scores + t * kPitch + v * kLanes<V>);
+    SINTER_UNROLLED for (int v = 0; v < kVectors; ++v) {
+      const Lanes<V> x = load(scores + t * kPitch + v * kLanesOf<V>);
       m[v] = x > m[v] ? x : m[v];  // not a NaN, which the sum will have
     }
   }
-  UNROLLED for (int v = 0; v < kVectors; ++v) {
-    const Lanes<V> before = load(most + v * kLanes<V>);
-    store(most + v * kLanes<V>, m[v]);
+  SINTER_UNROLLED for (int v = 0; v < kVectors; ++v) {
+    const Lanes<V> before = load(most + v * kLanesOf<V>);
+    store(most + v * kLanesOf<V>, m[v]);
     m[v] = m[v] == -kInf ? Lanes<V>{} : m[v];
     bool moves = false;
-    for (int l = 0; l < kLanes<V>; ++l) moves |= before[l] < m[v][l];
+    for (int l = 0; l < kLanesOf<V>; ++l) moves |= before[l] < m[v][l];
     if (!moves) continue;
     const Lanes<V> factor = exp_of(before - m[v]);
     s[v] *= factor;
     for (int64_t d = 0; d < depth; ++d) {
-      V* const at = o + d * kPitch + v * kLanes<V>;
+      V* const at = o + d * kPitch + v * kLanesOf<V>;
       store(at, load(at) * factor);
     }
   }
   for (int64_t t = 0; t < keys; ++t) {
-    UNROLLED for (int v = 0; v < kVectors; ++v) {
-      V* const at = scores + t * kPitch + v * kLanes<V>;
+    SINTER_UNROLLED for (int v = 0; v < kVectors; ++v) {
+      V* const at = scores + t * kPitch + v * kLanesOf<V>;
       const Lanes<V> e = exp_of(load(at) - m[v]);
       store(at, e);
       s[v] += e;
     }
   }
-  UNROLLED for (int v = 0; v < kVectors; ++v) store(sum + v * kLanes<V>, s[v]);
+  SINTER_UNROLLED for (int v = 0; v < kVectors; ++v) store(sum + v * kLanesOf<V>, s[v]);
 }
 
 template <class T> void forward(const Call& call) {
@@ -285,7 +200,8 @@ template <class T> void forward(const Call& call) {
   V* const lse = call.out[1].data<V>();
   const int64_t blocks = (n.rows + kBlock - 1) / kBlock;
   for_blocks(n.batch, n.heads, blocks, block_cost(n), [&](int64_t b, int64_t h, int64_t block) {
-    const int64_t columns_size = n.depth * kPitch, keys_size = kKeys * n.depth;
+    const int64_t columns_size = n.depth * kPitch,
+                  keys_size = kKeys * round_up(n.depth, kSquare<V>);
     const auto [columns, sums, weights, most, total, key_buffer, value_buffer] = pieces_of<V>(
         {columns_size, columns_size, kKeys * kPitch, kBlock, kBlock, keys_size, keys_size});
     const int64_t first = block * kBlock, rows = std::min<int64_t>(kBlock, n.rows - first),
@@ -302,7 +218,7 @@ template <class T> void forward(const Call& call) {
       cell.for_parts(V{}, [&](int64_t c, int64_t width, int64_t read, bool diagonal) {
         product<false>(key, columns + c, kPitch, read, width, n.depth, weights + c);
         for (int64_t i = 0; diagonal && i < read; ++i) {
-          for (int64_t l = 0; l < width; l += kLanes<V>) {
+          for (int64_t l = 0; l < width; l += kLanesOf<V>) {
             V* const at = weights + i * kPitch + c + l;
             store(at, masked(load(at), t + i, first + c + l, -kInf));
           }
@@ -336,7 +252,7 @@ template <class T> class Backward {
         dq_(HeadsOfResult(call, n_, 0)),
         dk_(HeadsOfResult(call, n_, 1)),
         dv_(HeadsOfResult(call, n_, 2)),
-        width_(round_up(n_.depth, kLanes<V>)),
+        width_(round_up(n_.depth, kLanesOf<V>)),
         blocks_((n_.rows + kBlock - 1) / kBlock) {}
 
   void run() const {
@@ -366,7 +282,7 @@ template <class T> class Backward {
   // Those of a Block, then dk and dv of some keys.
   std::array<V*, 13> pieces(int64_t keys) const {
     const int64_t columns = n_.depth * kPitch, rows = kBlock * width_, weights = kKeys * kPitch,
-                  of_keys = kKeys * n_.depth, grads = keys * width_;
+                  of_keys = kKeys * round_up(n_.depth, kSquare<V>), grads = keys * width_;
     return pieces_of<V>({columns, columns, columns, rows, rows, weights, weights, kBlock, kBlock,
         of_keys, of_keys, grads, grads});
   }
@@ -423,7 +339,7 @@ template <class T> class Backward {
       cell.for_parts(V{}, [&](int64_t c, int64_t part, int64_t read, bool diagonal) {
         product<false>(key, q_columns_ + c, kPitch, read, part, depth, p_ + c);
         product<false>(value, do_columns_ + c, kPitch, read, part, depth, ds_ + c);
-        for (int64_t l = c; l < c + part; l += kLanes<V>) {
+        for (int64_t l = c; l < c + part; l += kLanesOf<V>) {
           const Lanes<V> lse = load(lse_ + l), delta = load(delta_ + l);
           for (int64_t i = 0; i < read; ++i) {
             V *const p = p_ + i * kPitch + l, *const ds = ds_ + i * kPitch + l;
@@ -502,9 +418,13 @@ template <class T> class Backward {
 }  // namespace
 
 void attention(const Call& call) {
+  if (attention_is_short({call.in[0], call.in[1], call.as<AttentionAttrs>()}))
+    return attention_short(call);
   visit_float(call.in[0].dtype(), [&]<class T>(T) { forward<T>(call); });
 }
 void attention_backward(const Call& call) {
+  if (attention_is_short({call.in[1], call.in[2], call.as<AttentionAttrs>()}))
+    return attention_short_backward(call);
   visit_float(call.in[0].dtype(), [&]<class T>(T) { Backward<T>(call).run(); });
 }
 

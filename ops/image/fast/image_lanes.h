@@ -6,20 +6,18 @@
 #include <cstring>
 #include <utility>
 
+#include "core/lanes.h"
 #include "ops/image/fast/masked_lanes.h"
 #include "ops/rows/row_loops.h"
-
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
 
 namespace sinter::conv {
 
 #if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64, kAccumulators = 28;
+inline constexpr int kAccumulators = 28;
 #else
-inline constexpr int kVectorBytes = 32, kAccumulators = 12;
+inline constexpr int kAccumulators = 12;
 #endif
+inline constexpr int kVectorBytes = std::max(32, sinter::kVectorBytes);
 template <class V> inline constexpr int kImages = kVectorBytes / static_cast<int>(sizeof(V));
 // A vector of an E for each image: of the values, or of bytes beside them, where a maximum was.
 template <class V, class E> struct VectorOf {
@@ -31,26 +29,10 @@ template <class V> using Bytes = Vector<V, uint8_t>;
 template <class V> Lanes<V> load_lanes(const V* p) { return *reinterpret_cast<const Lanes<V>*>(p); }
 template <class V> void store_lanes(V* p, Lanes<V> v) { *reinterpret_cast<Lanes<V>*>(p) = v; }
 
-// All lanes x. (0 + x would be an addition that the compiler must make, for the sake of -0.)
 template <class V> Lanes<V> broadcast(V x) { return x - Lanes<V>{}; }
-
-inline Lanes<float> multiply_add(Lanes<float> a, Lanes<float> b, Lanes<float> sum) {
-#if defined(__AVX512F__)
-  return Lanes<float>(_mm512_fmadd_ps(__m512(a), __m512(b), __m512(sum)));
-#elif defined(__FMA__)
-  return Lanes<float>(_mm256_fmadd_ps(__m256(a), __m256(b), __m256(sum)));
-#else
+template <class Vec> inline Vec multiply_add(Vec a, Vec b, Vec sum) {
+  if constexpr (kVectorBytes == sinter::kVectorBytes) return fma(a, b, sum);
   return a * b + sum;
-#endif
-}
-inline Lanes<double> multiply_add(Lanes<double> a, Lanes<double> b, Lanes<double> sum) {
-#if defined(__AVX512F__)
-  return Lanes<double>(_mm512_fmadd_pd(__m512d(a), __m512d(b), __m512d(sum)));
-#elif defined(__FMA__)
-  return Lanes<double>(_mm256_fmadd_pd(__m256d(a), __m256d(b), __m256d(sum)));
-#else
-  return a * b + sum;
-#endif
 }
 
 // Between values and bytes. (g++ 12 converts one lane after the other.)
@@ -75,24 +57,6 @@ template <class V> V sum_of_lanes(Lanes<V> v) {
   V sum = 0;
   for (int l = 0; l < kImages<V>; ++l) sum += v[l];
   return sum;
-}
-
-// Turns a square of as many vectors as they have lanes, by swapping blocks of 1, 2, 4, .. lanes.
-template <int D, class Vec, int... J>
-[[gnu::always_inline]] inline void swap_blocks(
-    Vec (&v)[sizeof...(J)], std::integer_sequence<int, J...>) {
-  constexpr int n = sizeof...(J);
-#pragma GCC unroll 16
-  for (int i = 0; i < n; ++i) {
-    if (i & D) continue;
-    const Vec a = v[i], b = v[i + D];
-    v[i] = __builtin_shufflevector(a, b, (J & D ? n + J - D : J)...);
-    v[i + D] = __builtin_shufflevector(a, b, (J & D ? n + J : J + D)...);
-  }
-  if constexpr (2 * D < n) swap_blocks<2 * D>(v, std::integer_sequence<int, J...>());
-}
-template <class Vec, int N> [[gnu::always_inline]] inline void turn(Vec (&v)[N]) {
-  swap_blocks<1>(v, std::make_integer_sequence<int, N>());
 }
 
 // v[0][i] = the lanes of v[i] summed, of as many vectors as they have lanes: turn()'s steps, but

@@ -1,33 +1,18 @@
 #include "ops/product/cpu_product.h"
 
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
-
-#define UNROLLED _Pragma("GCC unroll 16")
+#include "core/lanes.h"
 
 namespace sinter::product_detail {
 namespace {
 
 // Registers for 6 rows x kVectors accumulators, a row of the panel and a broadcast.
 #if defined(__AVX512F__)
-constexpr int kLanes = 16, kVectors = 4;
-#elif defined(__AVX__)
-constexpr int kLanes = 8, kVectors = 2;
+constexpr int kVectors = 4;
 #else
-constexpr int kLanes = 4, kVectors = 2;
+constexpr int kVectors = 2;
 #endif
-typedef float Vec __attribute__((vector_size(kLanes * sizeof(float)), may_alias));
-
-inline Vec fma(float a, Vec b, Vec c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_ps(_mm512_set1_ps(a), b, c);
-#elif defined(__AVX__) && defined(__FMA__)
-  return _mm256_fmadd_ps(_mm256_set1_ps(a), b, c);
-#else
-  return a * b + c;
-#endif
-}
+constexpr int kLanes = kLanesOf<float>;
+using Vec = Lanes<float>;
 
 // R rows x V vectors.
 template <int R, int V>
@@ -38,13 +23,14 @@ void tile_of(
     const int64_t end = std::min(k, begin + kChunk);
     for (int64_t p = begin; p < end; ++p, a += a_step) {
       const Vec* row = reinterpret_cast<const Vec*>(panel + p * kCols);
-      UNROLLED for (int i = 0; i < R; ++i) {
-        UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(a[i * a_row], row[v], sum[i][v]);
+      SINTER_UNROLLED for (int i = 0; i < R; ++i) {
+        SINTER_UNROLLED for (int v = 0; v < V; ++v) sum[i][v] =
+            fma(all(a[i * a_row]), row[v], sum[i][v]);
       }
     }
-    UNROLLED for (int i = 0; i < R; ++i) {
+    SINTER_UNROLLED for (int i = 0; i < R; ++i) {
       Vec* out = reinterpret_cast<Vec*>(c + i * kCols);
-      UNROLLED for (int v = 0; v < V; ++v) out[v] = begin ? out[v] + sum[i][v] : sum[i][v];
+      SINTER_UNROLLED for (int v = 0; v < V; ++v) out[v] = begin ? out[v] + sum[i][v] : sum[i][v];
     }
   }
 }

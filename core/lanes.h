@@ -1,0 +1,75 @@
+// Vectors of the CPU's registers for kernels: as many numbers side by side as there is room for.
+#pragma once
+
+#include <cstring>
+#include <utility>
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+#define SINTER_UNROLLED _Pragma("GCC unroll 16")
+
+namespace sinter {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+template <class V> inline constexpr int kLanesOf = kVectorBytes / int(sizeof(V));
+template <class V, int kCount> struct VectorOf {
+  typedef V type __attribute__((vector_size(kCount * sizeof(V)), may_alias));
+};
+template <class V, int kCount = kLanesOf<V>> using Lanes = typename VectorOf<V, kCount>::type;
+
+template <int kCount = 0, class V> inline auto load(const V* p) {
+  Lanes<V, kCount ? kCount : kLanesOf<V>> v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class V, class Vec> inline void store(V* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+
+// All lanes x: x - 0 is x even for -0, of which 0 + x would make 0.
+template <class V> inline Lanes<V> all(V x) { return x - Lanes<V>{}; }
+
+// a b + c
+inline Lanes<float> fma(Lanes<float> a, Lanes<float> b, Lanes<float> c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+inline Lanes<double> fma(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_pd(a, b, c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// Turns a square of as many vectors as they have lanes, by swapping blocks of 1, 2, 4, .. lanes.
+template <int D, class Vec, int... J>
+[[gnu::always_inline]] inline void swap_blocks(
+    Vec (&v)[sizeof...(J)], std::integer_sequence<int, J...>) {
+  constexpr int n = sizeof...(J);
+  SINTER_UNROLLED for (int i = 0; i < n; ++i) {
+    if (i & D) continue;
+    const Vec a = v[i], b = v[i + D];
+    v[i] = __builtin_shufflevector(a, b, (J & D ? n + J - D : J)...);
+    v[i + D] = __builtin_shufflevector(a, b, (J & D ? n + J : J + D)...);
+  }
+  if constexpr (2 * D < n) swap_blocks<2 * D>(v, std::integer_sequence<int, J...>());
+}
+template <class Vec, int N> [[gnu::always_inline]] inline void turn(Vec (&v)[N]) {
+  swap_blocks<1>(v, std::make_integer_sequence<int, N>());
+}
+
+}  // namespace sinter
