@@ -112,7 +112,7 @@ def measure(what, processes, threads):
                     floor = row.get("floor_us", floor)
         rounds.append(figures)
         if given in processes[0] and a.block != "sample":
-            worst = max(abs(x - y) for each in losses.values()
+            worst = max(abs(x - y) / max(1, abs(y)) for each in losses.values()
                         for x, y in zip(each, losses["sinter fused"], strict=True))
             assert worst < (1e-5 if a.dtype == "f32" else 1e-2), (worst, losses)
         print(f"{what}, {threads} threads: round {r + 1} of {a.rounds}", file=sys.stderr)
