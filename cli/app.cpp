@@ -128,9 +128,10 @@ void add_options(
 
 [[noreturn]] void refuse_word(
     const std::string& word, const Command& command, const std::string& hint) {
+  const bool has_from = std::ranges::count(command.flags.names(), "from") > 0;
   SINTER_CHECK(word.starts_with('-'), usage,
       str("usage: unexpected word: ", escaped(word), "; ", command.name, " takes flags alone"),
-      hint);
+      has_from ? "--from RUN names a run or a model; " + hint : hint);
   const std::string flag = word.substr(0, word.find('='));
   std::string known = "--help,-h,--version";
   for (const Flag& other : command.flags.all()) known += other.hidden ? "" : "," + other.names;

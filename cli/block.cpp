@@ -169,7 +169,7 @@ int run_block(
           {"--expect and --fail-on need", !view.expect.empty() || !view.fail_on.empty()}})
     SINTER_CHECK(
         both || !is_given, usage, str("usage: ", what, " --mode both: the mode is ", flags.mode));
-  run.check_flags(both);
+  run.check_flags(given, both);
   tell_cost(block, flags, device, out);
 
   const auto eager = make({.fused = false});

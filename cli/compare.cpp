@@ -225,7 +225,7 @@ int run_compare(
   comparison.device = device;
   comparison.rules = flags.mode.rules;
   comparison.dtype = job.dtype();
-  compare_run.check_flags();
+  compare_run.check_flags(given);
   const Tensors batch = load_batch(job, given, out);
   const int64_t rows = batch[0].size(0);
   compare_run.workload = job.workload();

@@ -51,10 +51,14 @@ measure::Exports CompareRun::exports() const {
       fmt::format("{}_b{}_{}_{}", case_name, batch, comparison.dtype, device));
 }
 
-void CompareRun::check_flags(bool both) const {
+void CompareRun::check_flags(const Flags& given, bool both) const {
   SINTER_CHECK(flags.blame || flags.devices.empty(), usage,
       str("usage: --devices needs --blame: --devices is ", escaped(flags.devices)),
       "one step on one device: --device");
+  std::vector<std::string> others{"expect", "fail-on", "force"};
+  const profiler::TableOptions& table = flags.view.table;  // whose memory stands below, too
+  if (table.columns != "all" && asks_for_memory(table)) others.emplace_back("columns");
+  check_table_flags(given, flags.files, others);
   if (!flags.files.formats.empty()) exports().check(flags.files.force);
   if (fusion.dump_graph.empty()) return;
   for (const std::string& file :

@@ -48,7 +48,7 @@ struct CompareRun {
 
   // Before any work: do the flags go together, can the files be written? `both`: the graphs of
   // both modes are. Error: usage.
-  void check_flags(bool both = true) const;
+  void check_flags(const Flags& given, bool both = true) const;
   // --blame, in place of run(): prints the error and the bound of each op of the captured step, and
   // throws check where one exceeds its bound. Errors: measure::blame().
   void blame(measure::BlameOptions options = {}) const;

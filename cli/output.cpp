@@ -95,7 +95,9 @@ void Output::note(std::string_view label, std::string_view text) {
   if (!quiet()) say(line(label, text, paint_err_, terminal_ ? terminal_width() : 0));
 }
 int Output::stopped(std::string_view when) {
-  note("stop", str("interrupted ", when));
+  if (!muted_) {
+    say(line("stop", str("interrupted ", when), paint_err_, terminal_ ? terminal_width() : 0));
+  }
   return exit_code(Error::Kind::interrupted);
 }
 void Output::detail(std::string_view text) {

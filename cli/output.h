@@ -47,8 +47,8 @@ class Output {
       std::string_view label, fmt::format_string<T, Ts...> format, T&& first, Ts&&... others) {
     note(label, fmt::format(format, std::forward<T>(first), std::forward<Ts>(others)...));
   }
-  // Of a command that a signal ends early: "stop    interrupted after 3 of 12 sizes". Returns the
-  // exit status.
+  // Of a command that a signal ends early, even with -q: "stop    interrupted after 3 of 12 sizes".
+  // Returns the exit status.
   int stopped(std::string_view when);
   void detail(std::string_view text);
   void warning(std::string_view text);

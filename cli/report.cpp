@@ -238,14 +238,14 @@ void report_capture(Run& run) {
 int report_interrupted(Run& run, StepProfile& profile) {
   profile.end();
   const int64_t step = run.at().step;
-  run.out.note("stop", "interrupted {}{}: {} saved; {} train --resume {} goes on",
-      step > 0 ? "after " : "before the first step", step > 0 ? run.position(step) : "", kLastFile,
-      program_name(), as_word(run.folder->name()));
+  const int status = run.out.stopped(
+      str(step > 0 ? "after " + run.position(step) : "before the first step", ": ", kLastFile,
+          " saved; ", program_name(), " train --resume ", as_word(run.folder->name()), " goes on"));
   run.out.result("time", time_text(run, run.steps));
   report_prints(run);
   report_json(run, nullptr);
   profile.report();
-  return exit_code(Error::Kind::interrupted);
+  return status;
 }
 
 int report(Run& run, StepProfile& profile) {

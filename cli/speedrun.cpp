@@ -153,7 +153,7 @@ int run_speedrun(
     out.result(
         "target", "{}: {} at 95 %", speedrun.target_text(), *holds ? "holds" : "does not hold");
   }
-  // Of docs/results/speedrun.md.
+  // Of docs/results/README.md.
   const std::string row = fmt::format("| {} | {} | {:.2f} | {}{} | {} | {} | {} | {}{} |",
       job.flags.run.preset, interval(mean, ""), speedrun.worst(), losses, interval(time, ""),
       speedrun.runs.size(), speedrun.steps(), machine, app.git_id(),

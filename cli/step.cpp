@@ -28,7 +28,8 @@ void add_fusion_flags(Flags& flags, FusionFlags& fusion) {
   flags.choice("measure", fusion.measure, {"auto", "on", "off"},
       "on: a group goes where the whole step is shown to be faster without it; auto: on cuda");
   not_saved(flags.toggle("explain", fusion.explain, "print what was fused, what was not, and why"));
-  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE", "write the step's graph as JSON"));
+  not_saved(flags.word("dump-graph", fusion.dump_graph, "FILE",
+      "write the step's graph as JSON; compare writes FILE_eager and FILE_fused"));
 }
 
 std::pair<Device, std::string> choose_device(const std::string& name) {
@@ -49,6 +50,7 @@ std::string choose_threads(int64_t asked, Device device, const std::string& work
   std::string tried;
   if (asked > 0) {
     set_num_threads(int(asked));
+    if (asked > available_cores()) tried = "on " + count_of(available_cores(), "core");
   } else if (device != kCpu) {
     set_num_threads(available_cores());
   } else {
@@ -222,6 +224,17 @@ Flag& add_profile_flag(Flags& flags, ExportFlags& files) {
   return flag;
 }
 
+void check_table_flags(
+    const Flags& flags, const ExportFlags& profile, const std::vector<std::string>& others) {
+  for (const Flag& flag : flags.all()) {
+    const bool of_a_profile = flag.topic == "table" || flag.name == "profile-steps",
+               has_use = !profile.formats.empty() || std::ranges::count(others, flag.name) > 0;
+    SINTER_CHECK(!of_a_profile || has_use || flag.source != Source::command_line, usage,
+        str("usage: ", flag.shown(), " needs --profile: none is given"),
+        "--profile prints the table");
+  }
+}
+
 void add_output_flags(Flags& flags, ExportFlags& files) {
   not_saved(
       flags.word("output,o", files.name, "NAME", "how the names of the profile's files begin"));
@@ -270,7 +283,10 @@ std::string why_distrusted(const Distrust& condition, const Measured& m) {
   if (condition.what == "roof") return why_above_roof(m);
   const std::optional<double>& percent = condition.what == "noise" ? m.noise : m.distortion;
   if (!percent) return "it was not measured";
-  return std::abs(*percent) > condition.percent ? fmt::format("it is {:.1f} %", *percent) : "";
+  if (std::abs(*percent) <= condition.percent) return "";
+  // Away from zero, so that it never reads as what is allowed.
+  const double tenths = std::ceil(10 * std::abs(*percent) - 1e-9);
+  return fmt::format("it is {:.1f} %", std::copysign(tenths / 10, *percent));
 }
 
 // Why an expectation cannot be decided, or "".
@@ -294,8 +310,13 @@ std::string why_failed(const Expectation& e, const Measured& m) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   const bool same = *low == *high;
   if (same && holds(*low, e.relation, e.wanted)) return "";
-  return fmt::format("counted {}{} ({})", *low, same ? "" : fmt::format("..{}", *high),
-      report.rules.empty() ? report.mode : "rules " + report.rules);
+  std::vector<std::string> names;
+  for (const profiler::Row& row : report.rows().rows) names.push_back(row.name);
+  const bool is_there = e.row.empty() || std::ranges::count(names, e.row) > 0;
+  const std::string nearest = is_there ? "" : nearest_word(e.row, names);
+  return fmt::format("counted {}{} ({}){}{}", *low, same ? "" : fmt::format("..{}", *high),
+      report.rules.empty() ? report.mode : "rules " + report.rules,
+      is_there ? "" : ", no row has this name", nearest.empty() ? "" : "; nearest is " + nearest);
 }
 
 }  // namespace
@@ -316,7 +337,7 @@ void check_view(const std::string& who, const ViewFlags& view, const Measured& m
   }
   const std::string misses = failed.empty() ? "" : who + ": --expect failed: " + join(failed, "; ");
   SINTER_CHECK(untrusted.empty(), untrusted,
-      str(who, untrusted[0].starts_with("--expect") ? ": " : ": --fail-on holds: ",
+      str(who, untrusted[0].starts_with("--expect") ? ": " : ": untrusted by --fail-on: ",
           join(untrusted, "; "), misses.empty() ? "" : "; " + misses));
   SINTER_CHECK(failed.empty(), check, misses);
 }

@@ -84,6 +84,10 @@ struct ExportFlags {
 };
 // --profile=FORMATS, which alone is the table.
 Flag& add_profile_flag(Flags& flags, ExportFlags& files);
+// Without --profile what is of its tables alone has no use: of those given on the command line,
+// `others` have one of their own. Error: usage.
+void check_table_flags(
+    const Flags& flags, const ExportFlags& profile, const std::vector<std::string>& others = {});
 // -o NAME --force
 void add_output_flags(Flags& flags, ExportFlags& files);
 // Before the run: one file that will be written. Error: usage.

@@ -205,13 +205,7 @@ void check_run(const Flags& flags, const TrainFlags& train) {
                                     : "--profile",
           " exclude each other: both are given"),
       "a run of its own: --steps 40 --fingerprint");
-  for (const Flag& flag : flags.all()) {
-    const bool of_a_profile = flag.topic == "table" || flag.name == "profile-steps";
-    SINTER_CHECK(
-        !of_a_profile || !train.mode.profile.formats.empty() || flag.source != Source::command_line,
-        usage, str("usage: ", flag.shown(), " needs --profile: none is given"),
-        "--profile prints the table");
-  }
+  check_table_flags(flags, train.mode.profile);
   if (train.mode.mode == "fused") {
     SINTER_CHECK(!train.run.check_nan, usage,
         "usage: --check-nan needs --mode eager: the mode is fused; it reads what every op makes",

@@ -171,7 +171,10 @@ function(sinter_install)
             RENAME libsinter_cudart_static.a)
   endif()
   install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples
+          DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/tests/examples/own_job.cpp
+          DESTINATION ${CMAKE_INSTALL_DOCDIR}/tests/examples)
   set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sinter)
   install(TARGETS sinter ${sinter_libraries} EXPORT sinterTargets)
   install(EXPORT sinterTargets NAMESPACE sinter:: DESTINATION ${package_dir})

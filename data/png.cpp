@@ -124,8 +124,9 @@ ImagePixels prepare_digit(const PngImage& image, const ImageShape& size) {
   }
   for (float& x : v.values) peak = std::max(peak, x = std::max(x - ground, 0.0f));
   SINTER_CHECK(peak >= 24, data,
-      str("png: no ink: ", image.name, "; ", v.width, " x ", v.height, ", the brightest pixel is ",
-          int(peak), " of 255 above its border"));
+      str("png: no ink: ", image.name, "; of ", v.width, " x ", v.height,
+          " pixels none is more than ", int(peak), " of 255 from the border's mean; wanted 24"),
+      "a digit is dark on light, or light on dark");
 
   int left = v.width, top = v.height, right = 0, bottom = 0;
   for (int y = 0; y < v.height; ++y) {

@@ -461,7 +461,7 @@ int main(int argc, char** argv) {
   return eager != fused;
 }
 
-// Exercises. Answers are in docs/TOUR.md, stop 1.
+// Exercises. Answers are in docs/TOUR.md, "First".
 // 1. relu_backward stays a launch of its own. Which line joins it to the
 //    matmul(dgrad) before it, and how many launches and bytes are left?
 // 2. Write sigmoid: an op and its derivative. What says gradcheck if you forget

@@ -31,7 +31,7 @@ struct Gpt : nn::Module {
       add("letters", std::make_shared<nn::Embedding>(kLetters, kWidth));
   std::shared_ptr<nn::Sequential> blocks = add("blocks", std::make_shared<nn::Sequential>());
   std::shared_ptr<nn::LayerNorm> norm = add("norm", std::make_shared<nn::LayerNorm>(kWidth));
-  std::shared_ptr<nn::Linear> head = add("head", std::make_shared<nn::Linear>(kWidth, kLetters));
+  std::shared_ptr<nn::Linear> head = add("head", nn::Linear(kWidth, kLetters));
 };
 
 Tensor tokens_of(std::string_view text) {

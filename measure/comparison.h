@@ -87,8 +87,8 @@ inline constexpr int64_t kLayouts = 3;
 struct RoundTimes {
   std::vector<double> eager_us, fused_us;
   int64_t layouts = 1;  // round i ran in layout i % layouts
-  // Why there is no factor although the rounds may agree, or "": "one thread takes 51.8 us", "half
-  // of the eager steps lie 46 % of the median apart, 25 % allowed".
+  // Why there is no factor although the rounds may agree, or "": "one thread takes 51.8 us", "the
+  // middle half of the eager steps spans 46 % of the median, 25 % allowed".
   std::string distrusted{};
 
   // Of eager against fused. Error (usage): one of them is none.

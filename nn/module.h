@@ -3,7 +3,7 @@
 // profiles and graphs: "MLP / layers.2 / Linear(512 -> 256)".
 //
 //   struct Net : nn::Module {
-//     std::shared_ptr<nn::Linear> fc1 = add("fc1", std::make_shared<nn::Linear>(784, 10));
+//     std::shared_ptr<nn::Linear> fc1 = add("fc1", nn::Linear(784, 10));
 //     Tensor forward(const Tensor& x) override { return (*fc1)(x); }
 //     std::string describe() const override { return "Net"; }
 //   };
@@ -26,6 +26,7 @@
 // thread-safe.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -104,6 +105,10 @@ class Module {
   std::shared_ptr<M> add(const std::string& name, std::shared_ptr<M> child, bool own_keys = true) {
     add_child(name, child, own_keys);
     return child;
+  }
+  template <std::derived_from<Module> M>
+  std::shared_ptr<M> add(const std::string& name, M child, bool own_keys = true) {
+    return add(name, std::make_shared<M>(std::move(child)), own_keys);
   }
   // Parameter or buffer i, counted in the order of registration; child i. Throws usage if there is
   // none.

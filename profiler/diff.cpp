@@ -205,8 +205,8 @@ std::string diff(const Profile& a, const Profile& b, const DiffOptions& options)
     out += rest_line("A", a, joined.back().a) + rest_line("B", b, joined.back().b);
   const char* pairs = rounds ? "round i with round i" : "step i with step i";
   out += fmt::format(
-      "factors: A's time over B's, {}{}; the runs were apart, so drift of the machine between them "
-      "is in no interval\n",
+      "factors: A's time over B's, {}{}; the runs were not in turn, so no interval knows "
+      "whether the machine changed between them\n",
       clean ? "clean i with clean i, rows " : "", pairs);
   return out;
 }

@@ -169,10 +169,13 @@ std::string Measurement::busy() const {
   } else if (const std::string apart = why_unsteady("steps", step_ns()); !apart.empty()) {
     why = apart + ".";
   } else if (std::abs(distortion()) > kBusyDistortion) {  // never of NaN
+    // Rounded, but never to what is allowed.
     why = fmt::format(
         "profiled steps differ by {:+.0f} % from clean ones beyond the profiler's own cost, {:.0f} "
         "% allowed.",
-        distortion(), kBusyDistortion);
+        std::copysign(
+            std::max(std::round(std::abs(distortion())), kBusyDistortion + 1), distortion()),
+        kBusyDistortion);
   }
   return why.empty() ? "" : "machine busy: no verdict; " + why;
 }

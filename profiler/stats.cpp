@@ -130,8 +130,8 @@ double quantile(std::span<const double> samples, double q) {
 std::string why_unsteady(const char* steps, std::span<const double> times) {
   const double apart = times.empty() ? 0 : spread(times);
   if (apart <= kBusySpread) return "";
-  return fmt::format("half of the {} lie {:.0f} % of the median apart, {:.0f} % allowed", steps,
-      std::ceil(100 * apart), 100 * kBusySpread);
+  return fmt::format("the middle half of the {} spans {:.0f} % of the median, {:.0f} % allowed",
+      steps, std::ceil(100 * apart), 100 * kBusySpread);
 }
 
 bool Estimate::is_noisy() const { return has_interval && noise() > kNoisy; }

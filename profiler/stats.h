@@ -29,7 +29,7 @@ inline double p95(std::span<const double> samples) { return quantile(samples, 0.
 inline double spread(std::span<const double> samples) {
   return (quantile(samples, 0.75) - quantile(samples, 0.25)) / median(samples);
 }
-// "half of the steps lie 46 % of the median apart, 25 % allowed" where that is more than
+// "the middle half of the steps spans 46 % of the median, 25 % allowed" where that is more than
 // kBusySpread: other programs ran, too. Else "".
 std::string why_unsteady(const char* steps, std::span<const double> times);
 

@@ -244,7 +244,8 @@ class Table {
       all += row.kernels.size();
       without += std::ranges::count_if(row.kernels, [](const auto& k) { return !k.occupancy; });
     }
-    const char* why = emulated_ ? "the emulator runs no machine code, and nvcc's is not known"
+    const char* why = emulated_ ? "the emulator runs no machine code, and nvcc's is not known: "
+                                  "-DSINTER_CUDA=ON compiles it"
                                 : "their registers, or what this card has room for, is not known";
     return without == 0
                ? ""

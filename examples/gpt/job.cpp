@@ -94,7 +94,7 @@ std::string GptJob::preset(const std::string& name) const {
     return "layers=1\nwidth=16\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\nfinal-norm=false\n"
            "act=relu\nbias=false\ntied=false\ninit-std=0.08\nbatch-size=16\noptimizer=adam\n"
            "lr=0.01\nbetas=\"0.85,0.99\"\nschedule=linear\nsteps=1000\nmode=fused\n";
-  // Of what one second allows, chosen by names held out: docs/results/speedrun.md.
+  // Of what one second allows, chosen by names held out: docs/results/README.md.
   if (name == "record") {
     return "val=0\nlayers=1\nwidth=32\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\n"
            "final-norm=false\nact=relu\nbias=false\ntied=false\npairs=true\ncut=true\n"

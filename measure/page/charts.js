@@ -188,9 +188,9 @@ function bars(view) {
     node('div', {}, node('b', {}, r.fused), node('div', {class: 'note'}, r.eager)),
     times ? node('div', {}, bar(r.self_us[0], 'eager'), bar(r.self_us[1], 'fused')) : null,
     node('div', {}, times ? r.shown || '-' : null, node('div', {class: 'note'},
-      r.launches.join(' -> '), ' launches', node('br'),
-      r.bytes.map(kilobytes).join(' -> '), ' kB'))));
-  view.append(card('Eager against fused', D.comparison.headline,
+      r.launches.join(' \u2192 '), ' launches', node('br'),
+      r.bytes.map(kilobytes).join(' \u2192 '), ' kB'))));
+  view.append(card('Eager against fused', arrows(D.comparison.headline),
     times ? legend(['eager', 'fused'], 'self time of a step, from profiled rounds: they only ' +
       'apportion, the headline is from clean rounds') : null, ...rows));
   drawn.bars = view.querySelectorAll('div.pair').length;
@@ -199,7 +199,8 @@ function bars(view) {
 // ---- digits that a model reads worst
 function worst(view) {
   const {columns, rows, channels, items} = D.worst, size = rows * columns;
-  view.append(card('Read worst', D.worst.summary, node('div', {class: 'values'},
+  const summary = arrows(D.worst.summary.replace(/ {2,}/g, '; '));
+  view.append(card('Read worst', summary, node('div', {class: 'values'},
     ...items.map(item => node('div', {class: 'value'},
       canvasOf(1, rows, columns, 160, i => [0, 1, 2].map(c => parseInt(item.pixels.substr(
         2 * (i + (channels > 1 ? c * size : 0)), 2), 16))),

@@ -59,6 +59,7 @@ const namedBox = (name, x, y, wide, fill) => [box(x, y, Math.max(wide - 1, .4), 
   wide > 42 ? label(x + 5, y + 14, cut(name, Math.floor(wide / 7.2)), kDark) : null];
 
 // ---- numbers as text
+const arrows = text => text.replaceAll('->', '\u2192');
 const cut = (text, most) => text.length > most ? text.slice(0, Math.max(most - 2, 1)) + '..' : text;
 function scaled(n, units) {  // [[1e9, 'GB', 2], ..]
   const [size, unit, digits] = units.find(([least]) => n >= least) || units[units.length - 1];

@@ -131,11 +131,11 @@ const isTimed = () => D.comparison.rows.some(r => r.self_us[0] !== null);
 function summary(view) {
   if (D.comparison && D.comparison.headline) {
     const lines = D.comparison.summary.trim().split('\n').map(line => line.split(/ {2,}/));
-    view.append(card('A step, eager -> fused',
+    view.append(card('A step, eager \u2192 fused',
       isTimed() ? 'clean rounds, median and 95 % interval' : '',
-      node('p', {class: 'headline'}, D.comparison.headline),
+      node('p', {class: 'headline'}, arrows(D.comparison.headline)),
       ...lines.map(([word, ...rest]) =>
-        node('div', {}, node('b', {}, word), ' ' + rest.join('; ').replaceAll('->', '\u2192')))));
+        node('div', {}, node('b', {}, word), ' ' + arrows(rest.join('; '))))));
   }
   for (const [i, p] of D.profiles.entries()) {
     const {code, evidence, advice} = p.verdict;

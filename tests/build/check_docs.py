@@ -22,7 +22,7 @@ import tempfile
 
 MOST_FILES = 20
 RUN = ["README.md", "docs/GUIDE.md", "docs/TOUR.md", "docs/POSTS.md", "docs/CONTRIBUTING.md"]
-MOST_LINES, MOST_IN_ALL = {"README.md": 130, "docs/API.md": 150}, 1980
+MOST_LINES, MOST_IN_ALL = {"README.md": 130, "docs/API.md": 150}, 1700
 # The first line of a table, and of a block of scopes.
 TITLES = re.compile(r"^ *(Self%|CUDA%|CPU total|Fused row|Row|Step  |class  ).*", re.M)
 # What differs from run to run or from machine to machine, and what stands for it.

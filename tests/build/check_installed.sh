@@ -15,6 +15,10 @@ rm -rf "$work"
 documents=$(find "$work/prefix" -path '*/docs/GUIDE.md' -printf '%h/..\n')
 [[ -e $documents/README.md && -e $documents/docs/GLOSSARY.md ]] ||
   { echo "no documents are installed"; exit 1; }
+grep -ohE '`[a-z/]*examples/[0-9a-z_/]+(\.cpp|\.cu|`)' "$documents"/{README,docs/GUIDE,docs/API}.md |
+  tr -d '`' | while read -r example; do
+  [[ -e $documents/$example ]] || { echo "the documents name $example, which is not installed"; exit 1; }
+done
 lines_of() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/!p}" "$documents/$2"; }
 lines_of cpp docs/GUIDE.md >"$work/guide.cpp"
 { printf '#include <sinter/sinter.h>\n#include <cstdio>\nusing namespace sinter;\nint main() {\n'

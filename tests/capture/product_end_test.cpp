@@ -168,7 +168,7 @@ TEST(CasesSimt, NumberAfterProduct) {
 // The module of docs/GUIDE.md ("Your own module"), as it stands there.
 struct Residual : nn::Module {
   explicit Residual(int64_t width) {
-    fc = add("fc", std::make_shared<nn::Linear>(width, width));
+    fc = add("fc", nn::Linear(width, width));
     add_parameter("scale", Tensor::full({}, 0.5));
   }
   Tensor forward(const Tensor& x) override { return x + relu((*fc)(x)) * tensor(0); }

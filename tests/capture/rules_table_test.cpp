@@ -6,6 +6,7 @@
 
 #include "capture/pattern.h"
 #include "capture/rules.h"
+#include "core/numbers.h"
 #include "core/text_grid.h"
 #include "tests/test_util.h"
 
@@ -34,10 +35,27 @@ std::string note_of(const Rule& rule) {
   return "";
 }
 
+// The document says once which activations ACT and GATE stand for, and of many forms it shows the
+// longest.
+std::string short_form(std::string ops) {
+  const std::vector<std::string> gates{"gelu", "gelu_tanh", "silu", "softplus", "mish"};
+  const std::vector<std::string> acts{
+      "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "softplus", "mish"};
+  for (const auto& [names, stands] : {std::pair(acts, "ACT"), std::pair(gates, "GATE")}) {
+    for (const std::string ending : {"_backward", ""}) {
+      const std::string all = join(names, ending + " / ") + ending;
+      for (size_t at; (at = ops.find(all)) != ops.npos;)
+        ops.replace(at, all.size(), stands + ending);
+    }
+  }
+  const std::vector<std::string_view> forms = parts_of(ops, "; or ");
+  return forms.size() < 4 ? ops : str(forms[0], "; or ", forms.size() - 1, " shorter ones");
+}
+
 std::string list() {
   std::string out;
   for (const Rule& rule : rules()) {
-    const std::string ops = stands_for(rule.label), note = note_of(rule);
+    const std::string ops = short_form(stands_for(rule.label)), note = note_of(rule);
     out += wrapped(str("- `", rule.name(), "`", devices_of(rule), ": ", ops,
                        ops.empty() || note.empty() ? "" : ". ", note, "\n"),
         100);

@@ -57,7 +57,11 @@ TEST_F(DownloadMnist, DamagedFileIsNotKept) {
 }
 
 TEST_F(DownloadMnist, NotGzipOrNotThere) {
-  EXPECT_EQ(download().code, 3);
+  const Outcome nothing = download();
+  EXPECT_EQ(nothing.code, 3);
+  test::expect_facts(nothing.text,
+      {"cannot fetch: file://", "curl: (37)", "nothing kept\n    hint: --url file:///DIR takes"});
+  EXPECT_EQ(std::ranges::count(nothing.text, '\n'), 2) << nothing.text;
   dir_.write("base/train-images-idx3-ubyte.gz", test::bytes_of("<!DOCTYPE html>"));
   EXPECT_EQ(download().code, 3);
   EXPECT_TRUE(fs::is_empty(out()));

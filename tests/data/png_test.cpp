@@ -166,7 +166,8 @@ TEST(PrepareDigit, CentresByMassNotByBox) {
 TEST(PrepareDigit, AnySize) {
   EXPECT_EQ(prepare_digit(canvas(3, 3, 0, 9 * 28, 1, 1, 2, 2))[14 * 28 + 14],
       255);  // one pixel becomes a 20 x 20 square
-  expect_error(kData, {"no ink", "canvas", "40 x 30"},
+  expect_error(kData,
+      {"no ink", "canvas", "of 40 x 30 pixels none is more than 0 of 255 from the border's"},
       [] { prepare_digit(canvas(40, 30, 90, 90, 0, 0, 1, 1)); });
   const ImagePixels whole = prepare_digit(canvas(1, 50, 0, 255, 0, 10, 1, 40));
   EXPECT_GT(std::count(whole.begin(), whole.end(), 255), 0);

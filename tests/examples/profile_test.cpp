@@ -84,6 +84,19 @@ TEST(Expect, ChecksEveryStep) {
   EXPECT_FALSE(checked("launches==9", timed));  // counts are checked all the same
 }
 
+const Words kOne{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
+
+// What is of the profile's tables alone is not passed over.
+TEST(Profile, FlagsOfItsTablesNeedIt) {
+  const Program program;
+  for (const Words& flags : {Words{"--columns", "all"}, Words{"--columns", "p95"},
+           Words{"--rows", "3"}, Words{"--sort", "flops"}, Words{"-o", "NAME"}}) {
+    const Result r = program.run(2, with(kOne, flags));
+    test::expect_facts(r.err, {" needs --profile: none is given"});
+  }
+  test::expect_facts(program.run(0, with(kOne, {"--columns", "memory"})).out, {"\nkept "});
+}
+
 TEST(FailOn, BeatsExpectations) {
   profiler::Report lost = counted({9});
   lost.incomplete = {"3 records dropped"};
@@ -96,12 +109,14 @@ TEST(FailOn, BeatsExpectations) {
   const Error error = *checked("incomplete", {.only = &lost});
   EXPECT_EQ(error.kind(), Error::Kind::untrusted);
   EXPECT_EQ(error.message(),
-      "compare: --fail-on holds: incomplete; 3 records dropped; compare: --expect failed: "
+      "compare: untrusted by --fail-on: incomplete; 3 records dropped; compare: --expect failed: "
       "launches==8; counted 9 (rules all)");
   view.expect.clear();
   EXPECT_FALSE(checked("distortion>5%,noise>2%", {.only = &lost, .distortion = 5.0, .noise = 2.0}));
   test::expect_facts(checked("distortion>5%", {.only = &lost, .distortion = -7.2})->message(),
       {"distortion>5%; it is -7.2 %"});
+  test::expect_facts(
+      checked("noise>2%", {.only = &lost, .noise = 2.01})->message(), {"noise>2%; it is 2.1 %"});
   test::expect_facts(checked("noise>2%", {.only = &lost})->message(), {"it was not measured"});
   EXPECT_FALSE(checked("throttle,roof", {.only = &lost}));
   profiler::Report card = counted({5}), eager = card;
@@ -117,8 +132,6 @@ TEST(FailOn, BeatsExpectations) {
   test::expect_facts(slow->message(), {"throttle; the SM clock was 1499 of 2000 MHz"});
 }
 
-const Words kOne{"compare", "--threads", "1", "--rounds", "1", "--steps", "1", "--warmup", "0"};
-
 TEST(Expect, DecidesTheExitStatus) {
   const Program program;
   Result r =
@@ -128,10 +141,13 @@ TEST(Expect, DecidesTheExitStatus) {
   r = program.run(7, with(kOne, {"--expect", "launches==8"}));
   test::expect_facts(r.err, {"compare: --expect failed: launches==8; counted 9 (rules all)"});
   test::expect_facts(r.out, {"counted 9"});
+  r = program.run(7, with(kOne, {"--expect", "row:linear_at.launches==2"}));
+  test::expect_facts(r.err, {"row:linear_at.launches==2; counted 0 (rules all), no row has this "
+                             "name; nearest is linear_act"});
   r = program.run(8, with(kOne, {"--expect", "launches==8,speedup>=1"}));
   r = program.run(with(kOne, {"--fail-on", "noise>0%"}));  // of one pair of rounds nobody knows
   EXPECT_EQ(r.status, 8);
-  test::expect_facts(r.err, {"compare: --fail-on holds: noise>0%; it was not measured"});
+  test::expect_facts(r.err, {"compare: untrusted by --fail-on: noise>0%; it was not measured"});
 }
 
 TEST(ProfileTable, ASignalInTheWindowPrintsTheTableSoFar) {

@@ -118,7 +118,7 @@ TEST(Module, SummaryOfAModelThatReadsIntegers) {
       return (*linear)(cast(x, DType::f32));
     }
     std::string describe() const override { return "Words"; }
-    std::shared_ptr<Linear> linear = add("linear", std::make_shared<Linear>(4, 2));
+    std::shared_ptr<Linear> linear = add("linear", Linear(4, 2));
   } words;
   test::expect_facts(words.summary({3, 4}, DType::i64), {"Linear(4 -> 2)", "[3, 2]"});
   EXPECT_THROW(words.summary({3, 4}), Error);

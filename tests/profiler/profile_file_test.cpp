@@ -182,7 +182,7 @@ TEST(Diff, PairsStepsAndInverts) {
                              "unattributed       - ->  1            - -> 0    - -> 0.0  -\n"
                              "TOTAL              1 ->  2  0.9035 -> 0.4515  1.0 -> 1.0\n"
                              "only B: only_b 0\n",
-                                "step i with step i; the runs were apart"});
+                                "step i with step i; the runs were not in turn"});
   Profile other = b;
   other.rows[0].calls /= 2;  // another number of calls is other work
   EXPECT_EQ(diff(a, other).find("1.0 -> 1.0  2.00x"), std::string::npos) << diff(a, other);

@@ -175,7 +175,7 @@ TEST(Stats, StepsWhoseMiddleHalfIsWideAreUnsteady) {
   EXPECT_EQ(why_unsteady("steps", std::vector<double>{90, 100, 110}), "");
   EXPECT_EQ(why_unsteady("steps", std::vector<double>{87.5, 100, 112.5, 87.5, 112.5}), "");
   EXPECT_EQ(why_unsteady("eager steps", std::vector<double>{87.4, 100, 112.5, 87.4, 112.5}),
-      "half of the eager steps lie 26 % of the median apart, 25 % allowed");
+      "the middle half of the eager steps spans 26 % of the median, 25 % allowed");
 }
 
 // A load that comes and goes, and makes a step 1.9 times longer: the steps are drawn as a machine
