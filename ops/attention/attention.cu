@@ -9,7 +9,6 @@
 // Of a depth that is more than kDepth a block makes kDepth columns, and all scores for them: f32 of
 // 128 columns backward would take more registers than a thread has, so those go by two parts.
 #include "ops/attention/fast/attention_mma.cuh"
-#include "ops/product/gemm_launch.cuh"
 
 // rows of q, keys, depth
 namespace sinter::SINTER_KERNEL_NS {
@@ -316,9 +315,10 @@ template <class T, bool kBackward, class F> void with_attention_depth(int64_t de
     f.template operator()<8, 32>();
   } else if constexpr (kBackward) {
     f.template operator()<8, 64>();
-  } else if (depth <= 64) {
-    f.template operator()<16, 64>();
   } else {
+    if constexpr (!std::is_same_v<T, bf16>) {  // of which tensor cores take nearly all
+      if (depth <= 64) return f.template operator()<16, 64>();
+    }
     f.template operator()<8, 128>();
   }
 }

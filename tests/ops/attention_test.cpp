@@ -9,6 +9,7 @@
 #include "core/parallel.h"
 #include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
+#include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 #include "tests/ops/plain_loops.h"
 #include "tests/test_util.h"
@@ -240,15 +241,18 @@ TEST(AttentionSimt, TensorCoresTakeWholePieces) {
       "attention_ffma<bf16, 8, 32>, attention_backward_ffma<bf16, 8, 32>");
 }
 
-TEST(AttentionSimt, TensorCoresAreNearPlainLoops) {
+void check_tensor_cores(Device device) {
   std::vector<Size> all = sizes({1, 65, 130}, {8, 64, 80, 128});
   all.insert(all.end(), {{2, 1, 0, 5, 8, true}, {2, 2, 5, 0, 8, false}});
   for (const Size& n : all) {
-    check(n, DType::bf16, kSimt);
+    check(n, DType::bf16, device);
     const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
-    check(n, DType::f32, kSimt);
+    check(n, DType::f32, device);
   }
 }
+TEST(AttentionSimt, TensorCoresAreNearPlainLoops) { check_tensor_cores(kSimt); }
+using AttentionGpu = test::GpuTest;
+TEST_F(AttentionGpu, TensorCoresAreNearPlainLoops) { check_tensor_cores(test::kCuda); }
 
 // Whichever threads and blocks go first.
 TEST(AttentionSimt, TensorCoresDoNotShowTheOrderOfThreads) {
@@ -275,9 +279,18 @@ TEST(AttentionSimt, TensorCoresReadHeadsWhereTheyLie) {
   for (const Tensor& t : views) dense.push_back(copy(t));
   EXPECT_EQ(kernels_of(views, {0.2, true}),
       "attention_mma_64<bf16, 32>, attention_backward_mma_64<bf16, 32>");
+  const auto numbers = [](const Tensor& t) { return t.to(kCpu).to_vector<float>(); };
   const Tensors found = both(views, {0.2, true}), wanted = both(dense, {0.2, true});
-  for (size_t r = 0; r < found.size(); ++r)
-    EXPECT_EQ(found[r].to(kCpu).to_vector<float>(), wanted[r].to(kCpu).to_vector<float>()) << r;
+  for (size_t r = 0; r < found.size(); ++r) EXPECT_EQ(numbers(found[r]), numbers(wanted[r])) << r;
+  const AttentionAttrs rows{0.2, true, true}, merged{0.2, true, true, 3};
+  const Tensor o = apply(kAttentionOp, {views[0], views[1], views[2]}, rows)[0];
+  EXPECT_EQ(numbers(copy(transpose(o, 1, 2))), numbers(wanted[0]));
+  const Tensor grads = apply(kAttentionBackwardOp,
+      {views[3], views[0], views[1], views[2], transpose(o, 1, 2), found[1]}, merged)[0];
+  for (int64_t i = 0; i < 3; ++i) {
+    const Tensor part = copy(transpose(slice(grads, 2, i * 4, i * 4 + 4), 1, 2));
+    EXPECT_EQ(numbers(part), numbers(wanted[size_t(2 + i)])) << i;
+  }
 }
 
 // The scores of a tile may all be -inf before one that has numbers; a row of which all are -inf, or
@@ -320,7 +333,9 @@ TEST(AttentionSimt, TensorCoresShowANanInTheRowsThatReadIt) {
     EXPECT_EQ(std::isnan(found[0][r * 8]), r >= 100) << r;
     EXPECT_EQ(std::isnan(found[1][r]), r >= 100) << r;
     // dq: 0 times the NaN in rows that have it in a tile, and do not read it.
-    if (r < 64 || r >= 100) EXPECT_EQ(std::isfinite(found[2][r * 8]), r < 100) << r;
+    if (r < 64 || r >= 100) {
+      EXPECT_EQ(std::isfinite(found[2][r * 8]), r < 100) << r;
+    }
     // dk and dv: rows from 100 on read all keys up to theirs.
     EXPECT_FALSE(std::isfinite(found[3][r * 8])) << r;
     EXPECT_FALSE(std::isfinite(found[4][r * 8])) << r;

@@ -26,7 +26,7 @@
 #pragma once
 
 #include "ops/attention/heads.cuh"
-#include "ops/product/fast/gemm_mma.cuh"
+#include "ops/product/gemm_launch.cuh"
 
 // rows of q, keys, depth
 namespace sinter::SINTER_KERNEL_NS {
