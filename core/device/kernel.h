@@ -47,6 +47,10 @@
 //   to_tf32(a, b)
 //       The same of two, in place, whose products go to the same sums: what is beside a NaN may
 //       stay as it is.
+//   to_bf16_pair(a, b)
+//       Both rounded to bf16, a below, in a register of such a fragment.
+//   larger(a, b)
+//       The larger of two f32; NaN if one of them is.
 //   fault(flag, Fault, i, value, n)
 //       Reports bad data: item i holds `value`, allowed 0..n-1. The host half throws, the device
 //       half sets the flag.

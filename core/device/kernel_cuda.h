@@ -292,13 +292,16 @@ SINTER_DEVICE_FN Vec<uint32_t, 4> ldmatrix_x4_trans(
   return d;
 }
 
+// The sums before are operands of their own: of sums that begin no register is set to 0.
 SINTER_DEVICE_FN void mma_bf16_m16n8k16(
     Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
+  const Vec<float, 4> c = d;
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d.v[0]), "+f"(d.v[1]), "+f"(d.v[2]), "+f"(d.v[3])
-      : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]));
+      "{%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(d.v[0]), "=f"(d.v[1]), "=f"(d.v[2]), "=f"(d.v[3])
+      : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]), "f"(c.v[0]),
+      "f"(c.v[1]), "f"(c.v[2]), "f"(c.v[3]));
 }
 SINTER_DEVICE_FN uint32_t to_tf32(float x) {
   uint32_t bits;
@@ -316,11 +319,23 @@ SINTER_DEVICE_FN void to_tf32(uint32_t& a, uint32_t& b) {
 }
 SINTER_DEVICE_FN void mma_tf32_m16n8k8(
     Vec<float, 4>& d, const Vec<uint32_t, 4>& a, const Vec<uint32_t, 2>& b) {
+  const Vec<float, 4> c = d;
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
-      "%9}, {%0, %1, %2, %3};"
-      : "+f"(d.v[0]), "+f"(d.v[1]), "+f"(d.v[2]), "+f"(d.v[3])
-      : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]));
+      "%9}, {%10, %11, %12, %13};"
+      : "=f"(d.v[0]), "=f"(d.v[1]), "=f"(d.v[2]), "=f"(d.v[3])
+      : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b.v[0]), "r"(b.v[1]), "f"(c.v[0]),
+      "f"(c.v[1]), "f"(c.v[2]), "f"(c.v[3]));
+}
+SINTER_DEVICE_FN uint32_t to_bf16_pair(float a, float b) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+  return pair;
+}
+SINTER_DEVICE_FN float larger(float a, float b) {
+  float c;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
 }
 
 // The first fault stays until the host has read it (cuda::synchronize).

@@ -449,6 +449,11 @@ SINTER_DEVICE_FN void mma_tf32_m16n8k8(Vec<float, 4>& d, const Vec<uint32_t, 4>&
   detail::mma<1>(simt::Operation::mma_tf32_m16n8k8, d, a, b, where);
 }
 
+SINTER_DEVICE_FN uint32_t to_bf16_pair(float a, float b) {
+  return uint32_t{bf16(a).bits} | uint32_t{bf16(b).bits} << 16;
+}
+SINTER_DEVICE_FN float larger(float a, float b) { return math::max_or_nan(a, b); }
+
 SINTER_DEVICE_FN void fault(uint32_t*, Fault fault, int64_t i, int64_t value, int64_t count) {
   simt::fail_fault(static_cast<uint32_t>(fault), i, value, count);
 }

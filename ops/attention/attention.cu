@@ -1,41 +1,17 @@
-// attention and its backward (ops/attention/attention.cpp says what they compute). A block of
-// kSide x kSide threads has a tile of 4 kSide rows of a head of q, or backward of keys, too, and
-// passes over the tiles of the other side, which come to shared memory one after the other. Of each
-// pair of tiles a thread makes 4 x 4 scores, by ordinary multiply-adds; a row's are those of kSide
-// lanes. Weights go by shared memory to the product that follows, whose sums stay in registers: of
-// 4 rows and every kSide-th few columns. Sums are f32 for bf16. Heads are read and written where
-// they lie.
+// attention and its backward (ops/attention/attention.cpp says what they compute): on tensor cores
+// (fast/attention_mma.cuh), or as here. A block of kSide x kSide threads has a tile of 4 kSide rows
+// of a head of q, or backward of keys, too, and passes over the tiles of the other side, which come
+// to shared memory one after the other. Of each pair of tiles a thread makes 4 x 4 scores, by
+// ordinary multiply-adds; a row's are those of kSide lanes. Weights go by shared memory to the
+// product that follows, whose sums stay in registers: of 4 rows and every kSide-th few columns.
+// Sums are f32 for bf16. Heads are read and written where they lie.
 //
 // Of a depth that is more than kDepth a block makes kDepth columns, and all scores for them: f32 of
 // 128 columns backward would take more registers than a thread has, so those go by two parts.
-#include "ops/attention/attention.h"
-#include "ops/kernel_args.h"
+#include "ops/attention/fast/attention_mma.cuh"
 
 // rows of q, keys, depth
 namespace sinter::SINTER_KERNEL_NS {
-
-// [B, H, S, D] of any strides.
-template <class Data> struct Heads {
-  Data data;
-  int64_t begin, batch, head, row, column;
-  Heads(Data memory, const Strides& strides, int64_t first = 0)
-      : data(memory),
-        begin(first),
-        batch(strides[0]),
-        head(strides[1]),
-        row(strides[2]),
-        column(strides[3]) {}
-  SINTER_DEVICE_FN int64_t at(int64_t b, int64_t h, int64_t r, int64_t d) const {
-    return begin + b * batch + h * head + r * row + d * column;
-  }
-};
-template <class T> using HeadsIn = Heads<In<T>>;
-template <class T> using HeadsOut = Heads<Out<T>>;
-template <class T> HeadsIn<T> heads_in(const Tensor& t) { return {in<T>(t), t.strides()}; }
-template <class T> HeadsOut<T> heads_out(const Call& call, const AttentionSizes& n, size_t i) {
-  const HeadsOfResult r(call, n, i);
-  return {out<T>(r.in), r.strides, r.begin};
-}
 
 template <class V, int kSide, int kDepth> struct AttentionTile {
   static constexpr int kRows = 4 * kSide, kOfPart = kDepth, kThreads = kSide * kSide, kN = kVec<V>,
@@ -131,17 +107,6 @@ template <class V, int kSide, int kDepth> struct AttentionTile {
   }
 };
 
-template <class T> struct AttentionForward {
-  using V = compute_t<T>;
-  HeadsIn<T> q, k, v;
-  HeadsOut<T> o;
-  Out<V> lse;
-  int64_t heads, heads_of_group, rows, keys, tiles;
-  int depth;
-  bool causal;
-  V scale;
-};
-
 template <class T, int kSide, int kDepth>
 SINTER_KERNEL_BOUNDS(kSide* kSide, 1)
 attention_ffma(AttentionForward<T> x) {
@@ -209,17 +174,6 @@ attention_ffma(AttentionForward<T> x) {
       x.lse.put(head * x.rows + r, most[i] + math::log(total[i]));
   }
 }
-
-template <class T> struct AttentionBackward {
-  using V = compute_t<T>;
-  HeadsIn<T> d_o, q, k, v, o;
-  In<V> lse;
-  HeadsOut<T> dq, dk, dv;
-  int64_t heads, groups, heads_of_group, rows, keys, row_tiles, key_tiles, key_blocks;
-  int depth;
-  bool causal;
-  V scale;
-};
 
 template <class V, int kSide, int kDepth> struct AttentionGradientTiles {
   using Tile = AttentionTile<V, kSide, kDepth>;
@@ -329,6 +283,30 @@ attention_backward_ffma(AttentionBackward<T> x) {
   }
 }
 
+// Do tensor cores take these heads? They do of bf16, and of f32 that may be cut to TF32, if a head
+// has at most 128 columns, and its rows are whole pieces of 16 bytes wherever they lie. Then
+// f<kDepth>(), for as many columns or more.
+template <class T, class F>
+bool by_tensor_cores(const AttentionSizes& n, Operands heads, const F& f) {
+  if constexpr (std::is_same_v<T, double>) {
+    return false;
+  } else {
+    constexpr int64_t kMost = 0x7fffff00;  // they count rows, and bytes between two, in 32 bits
+    bool whole = on_tensor_cores<T>() && n.depth <= 128 && n.depth % kVec<T> == 0 && n.scale > 0 &&
+                 std::max(n.rows, n.keys) < kMost;
+    for (const Tensor& t : heads) {
+      whole = whole && is_aligned(t) && t.strides()[3] == 1;
+      for (int dim = 0; dim < 3; ++dim)
+        whole = whole && (t.size(dim) == 1 || t.strides()[dim] % kVec<T> == 0);
+      whole = whole && t.strides()[2] < kMost / 4;
+    }
+    if (!whole) return false;
+    return n.depth <= 32   ? f.template operator()<32>()
+           : n.depth <= 64 ? f.template operator()<64>()
+                           : f.template operator()<128>();
+  }
+}
+
 // f<kSide, kDepth>() for the depth, of which there may be more parts than one.
 template <class T, bool kBackward, class F> void with_attention_depth(int64_t depth, const F& f) {
   if constexpr (std::is_same_v<T, double>) {
@@ -337,9 +315,10 @@ template <class T, bool kBackward, class F> void with_attention_depth(int64_t de
     f.template operator()<8, 32>();
   } else if constexpr (kBackward) {
     f.template operator()<8, 64>();
-  } else if (depth <= 64) {
-    f.template operator()<16, 64>();
   } else {
+    if constexpr (!std::is_same_v<T, bf16>) {  // of which tensor cores take nearly all
+      if (depth <= 64) return f.template operator()<16, 64>();
+    }
     f.template operator()<8, 128>();
   }
 }
@@ -349,16 +328,23 @@ void attention(const Call& call) {
   if (call.out[0].numel() == 0) return;
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
+    AttentionForward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]), heads_in<T>(call.in[2]),
+        heads_out<T>(call, n, 0), out<V>(call.out[1]), n.heads, n.heads_of_group(), n.rows, n.keys,
+        blocks_for(n.rows, kAttentionRows), static_cast<int>(n.depth), n.causal, V(n.scale)};
+    const bool done = by_tensor_cores<T>(n, call.in, [&]<int kDepth> {
+      const size_t bytes = sizeof(AttentionStages<AttentionMmaForward<T, kDepth>>);
+      if (bytes > shared_memory_limit(kDevice)) return false;
+      launch<attention_mma_64<T, kDepth>>(
+          Grid{n.batch * n.heads * x.tiles}, kAttentionThreads, bytes, x);
+      return true;
+    });
+    if (done) return;
     with_attention_depth<T, false>(n.depth, [&]<int kSide, int kDepth> {
       using Tile = AttentionTile<V, kSide, kDepth>;
-      const int64_t tiles = blocks_for(n.rows, Tile::kRows);
-      const AttentionForward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]),
-          heads_in<T>(call.in[2]), heads_out<T>(call, n, 0), out<V>(call.out[1]), n.heads,
-          n.heads_of_group(), n.rows, n.keys, tiles, static_cast<int>(n.depth), n.causal,
-          V(n.scale)};
+      x.tiles = blocks_for(n.rows, Tile::kRows);
       const size_t bytes = 3 * sizeof(typename Tile::OfDepth) + sizeof(typename Tile::OfScores);
       launch<attention_ffma<T, kSide, kDepth>>(
-          Grid{n.batch * n.heads * tiles, blocks_for(n.depth, kDepth)}, Tile::kThreads, bytes, x);
+          Grid{n.batch * n.heads * x.tiles, blocks_for(n.depth, kDepth)}, Tile::kThreads, bytes, x);
     });
   });
 }
@@ -367,18 +353,30 @@ void attention_backward(const Call& call) {
   const AttentionSizes n(call.in[1], call.in[2], call.as<AttentionAttrs>());
   visit_float(call.in[0].dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
+    AttentionBackward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]),
+        heads_in<T>(call.in[2]), heads_in<T>(call.in[3]), heads_in<T>(call.in[4]),
+        in<V>(call.in[5]), heads_out<T>(call, n, 0), heads_out<T>(call, n, 1),
+        heads_out<T>(call, n, 2), n.heads, n.groups, n.heads_of_group(), n.rows, n.keys, 0, 0, 0,
+        static_cast<int>(n.depth), n.causal, V(n.scale)};
+    // The blocks, of tiles of so many rows and keys.
+    const auto blocks_of = [&](int rows) {
+      x.row_tiles = blocks_for(n.rows, rows);
+      x.key_tiles = blocks_for(n.keys, rows);
+      x.key_blocks = n.batch * n.groups * x.key_tiles;
+      return x.key_blocks + n.batch * n.heads * x.row_tiles;
+    };
+    if (blocks_of(1) == 0) return;
+    const bool done = by_tensor_cores<T>(n, call.in.first(5), [&]<int kDepth> {
+      const size_t bytes = sizeof(AttentionGradientStages<AttentionMmaBackward<T, kDepth>>);
+      if (bytes > shared_memory_limit(kDevice)) return false;
+      launch<attention_backward_mma_64<T, kDepth>>(
+          Grid{blocks_of(kAttentionRows)}, kAttentionThreads, bytes, x);
+      return true;
+    });
+    if (done) return;
     with_attention_depth<T, true>(n.depth, [&]<int kSide, int kDepth> {
       using Tile = AttentionTile<V, kSide, kDepth>;
-      const int64_t row_tiles = blocks_for(n.rows, Tile::kRows),
-                    key_tiles = blocks_for(n.keys, Tile::kRows),
-                    key_blocks = n.batch * n.groups * key_tiles,
-                    blocks = key_blocks + n.batch * n.heads * row_tiles;
-      if (blocks == 0) return;
-      const AttentionBackward<T> x{heads_in<T>(call.in[0]), heads_in<T>(call.in[1]),
-          heads_in<T>(call.in[2]), heads_in<T>(call.in[3]), heads_in<T>(call.in[4]),
-          in<V>(call.in[5]), heads_out<T>(call, n, 0), heads_out<T>(call, n, 1),
-          heads_out<T>(call, n, 2), n.heads, n.groups, n.heads_of_group(), n.rows, n.keys,
-          row_tiles, key_tiles, key_blocks, static_cast<int>(n.depth), n.causal, V(n.scale)};
+      const int64_t blocks = blocks_of(Tile::kRows);
       launch<attention_backward_ffma<T, kSide, kDepth>>(Grid{blocks, blocks_for(n.depth, kDepth)},
           Tile::kThreads, sizeof(AttentionGradientTiles<V, kSide, kDepth>), x);
     });

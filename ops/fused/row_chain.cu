@@ -178,40 +178,6 @@ SINTER_DEVICE_FN void send(
   }
 }
 
-// 16 rows from `row` on, columns k.., of a tile whose columns are terms of the sums: one fragment
-// of A, or two of B side by side.
-template <bool kIsA, class T, class Tile>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments_of_rows(const Tile& tile, int row, int k) {
-  const int quarter = lane() / 8;
-  auto f =
-      ldmatrix_x4(tile, row + outer_of<kIsA>(quarter) + lane() % 8, k + k_of<kIsA, T>(quarter));
-  round_for_mma<kIsA, T>(f);
-  return f;
-}
-// 16 columns from `column` on of a tile whose rows, k.., are terms of the sums: two fragments of B.
-template <class T, class Tile>
-SINTER_DEVICE_FN Vec<uint32_t, 4> fragments_of_columns(const Tile& tile, int k, int column) {
-  const int quarter = lane() / 8;
-  Vec<uint32_t, 4> f;
-  if constexpr (std::is_same_v<T, bf16>) {
-    f = ldmatrix_x4_trans(
-        tile, k + k_of<false, T>(quarter) + lane() % 8, column + outer_of<false>(quarter));
-  } else {
-    SINTER_UNROLL
-    for (int q = 0; q < 4; ++q)
-      f.v[q] = math::to_bits(
-          tile(k + k_of<false, T>(q) + lane() % 4, column + outer_of<false>(q) + lane() / 4));
-    round_for_mma<false, T>(f);
-  }
-  return f;
-}
-template <class T>
-SINTER_DEVICE_FN void mma_twice(
-    Vec<float, 4> (&sums)[2], const Vec<uint32_t, 4>& a, const Vec<uint32_t, 4>& b) {
-  mma_of<T>(sums[0], a, Vec<uint32_t, 2>{{b.v[0], b.v[1]}});
-  mma_of<T>(sums[1], a, Vec<uint32_t, 2>{{b.v[2], b.v[3]}});
-}
-
 // Walks along the terms of the sums of a product of 16 rows, kStep at a time, tile by tile: f(tile
 // of a, the column there, tile of b, the column or row there). Terms are the columns of a and of
 // b's rows n.. (kForward, a W^T), or the columns of a and b's rows, of which the columns n.. are

@@ -6,6 +6,7 @@
 #include "ops/fused/fused.h"
 #include "ops/ops.h"
 #include "tests/closeness.h"
+#include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 #include "tests/test_util.h"
 
@@ -112,11 +113,13 @@ void check_types(Device device) {
 TEST(Clip, OfSeveralTypesIsByTheNormOfAll) { check_types(kCpu); }
 TEST(ClipSimt, OfSeveralTypesIsByTheNormOfAll) { check_types(kSimt); }
 
+using ClipGpu = test::GpuTest;
+
 // Up to 2^15 elements the block that arrives last scales them; of more the factor comes from the
 // launch before, and as many blocks scale as took the norm.
-TEST(ClipSimt, ManyElementsAreScaledByALaunchOfTheirOwn) {
+void check_many_elements(Device device) {
   for (const int64_t n : {1 << 15, (1 << 15) + 3}) {
-    const Tensor large = Tensor::full({n}, 1e20, DType::f32).to(kSimt);
+    const Tensor large = Tensor::full({n}, 1e20, DType::f32).to(device);
     const LaunchLog log;
     clipped({large}, 1, true);
     EXPECT_EQ(log.launches().size(), n > 1 << 15 ? 2u : 1u);
@@ -128,14 +131,17 @@ TEST(ClipSimt, ManyElementsAreScaledByALaunchOfTheirOwn) {
   }
 }
 
+TEST(ClipSimt, ManyElementsAreScaledByALaunchOfTheirOwn) { check_many_elements(kSimt); }
+TEST_F(ClipGpu, ManyElementsAreScaledByALaunchOfTheirOwn) { check_many_elements(test::kCuda); }
+
 // Each block finds its tensor among many, of which some are empty.
-TEST(ClipSimt, ATableOfManyTensors) {
+void check_table(Device device) {
   for (const int64_t count : {1, 2, 3, 48, 127, 128, 129, 300}) {
     Tensors many;
     double squares = 0;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t n = i % 7 == 3 ? 0 : 1 + i % 5 * 1030;
-      many.push_back(Tensor::full({n}, double(1 + i % 11), DType::f32).to(kSimt));
+      many.push_back(Tensor::full({n}, double(1 + i % 11), DType::f32).to(device));
       squares += double(n) * double((1 + i % 11) * (1 + i % 11));
     }
     clipped(many, 1, true);
@@ -148,6 +154,9 @@ TEST(ClipSimt, ATableOfManyTensors) {
     }
   }
 }
+
+TEST(ClipSimt, ATableOfManyTensors) { check_table(kSimt); }
+TEST_F(ClipGpu, ATableOfManyTensors) { check_table(test::kCuda); }
 
 }  // namespace
 }  // namespace sinter

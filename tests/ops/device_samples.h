@@ -59,7 +59,8 @@ inline std::vector<std::pair<const OpDef*, Sample>> device_samples() {
   add(&kPointwiseChainOp, gate, ends::glu_backward(Act::gelu_tanh, true), "whole vectors", false);
   add(&kPadSliceOp, {rows(3, 32)}, PadSliceAttrs{.dim = 0, .begin = 1, .size = 6}, "whole vectors");
   add(&kMseOp, {rows(4, 32), sample_tensor({4, 32}, 2)}, {}, "whole vectors");
-  for (const auto& [length, keys, depth] : {std::tuple{5, 34, 6}, {3, 4, 34}, {2, 3, 66}}) {
+  for (const auto& [length, keys, depth] :
+      {std::tuple{5, 34, 6}, {3, 4, 34}, {2, 3, 66}, {70, 66, 24}, {2, 3, 40}, {2, 3, 72}}) {
     const AttentionAttrs attrs{0.2, true};
     const auto heads = [&, d = depth](int64_t n, int64_t size, uint64_t seed) {
       return sample_tensor({1, n, size, d}, seed, -1, 1);

@@ -12,6 +12,7 @@
 #include "ops/pointwise/pointwise.h"
 #include "ops/product/gemm_library.h"
 #include "tests/closeness.h"
+#include "tests/gpu_test.h"
 #include "tests/ops/device_samples.h"
 #include "tests/test_util.h"
 
@@ -149,6 +150,19 @@ TEST(FusedOpsSimt, ABlockTakesRowsAfterRowsThroughAChain) {
   }
   simt::set_schedule({});
   EXPECT_GE(longer, 2);
+}
+
+// Of more than the 4224 rows that a card's blocks take at once.
+using FusedOpsGpu = test::GpuTest;
+TEST_F(FusedOpsGpu, ABlockTakesRowsAfterRowsThroughAChain) {
+  const std::vector<Sample> samples = samples_of(kRowChainOp);
+  Sample many = *std::ranges::find(samples, std::string_view("whole tiles"),
+      [](const Sample& sample) { return std::string_view(sample.what); });
+  for (const size_t rows : {0, 1, 2}) many.in[rows] = cat(Tensors(100, many.in[rows]), 0);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(name_of(dtype));
+    ASSERT_NO_THROW(compare(kRowChainOp, many, dtype, test::kCuda));
+  }
 }
 
 // Own kernels do; of gemm() oneDNN's AVX2 kernels cut a sum in as many parts as suit the threads
