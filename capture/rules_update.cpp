@@ -66,7 +66,7 @@ template <class Joins> bool join_list(Rewriter& r, int i, const OpDef& op, const
   const int state = step_operand(r.node(i), 0);
   for (int n = i; n < int(r.graph.nodes.size()); ++n) {
     const Node& other = r.node(n);
-    if (n == i || (of_one_step(r.node(i), other) && joins(other))) {
+    if (n == i || (of_one_step(r.node(i), other) && joins(n))) {
       Node alone = other;  // all may read the step's state beside the last, which writes it
       alone.in[alone.in.size() - kStepOperands] = -1;
       const auto clashes = [&](int m) {
@@ -175,14 +175,20 @@ bool rule::weight_grad_update(Rewriter& r, int i) {
 //
 //   A layer joins the first one if it has the same optimizer and rows of the same type, for which
 //   one kernel is compiled. The launch stands where the last one stood: only there is every dy
-//   known, and every old W read (dX1 reads W1, so the update of W1 waits for it). On the CPU each
-//   layer is best updated while its gradient is in cache.
+//   known, and every old W read (dX1 reads W1, so the update of W1 waits for it). On the CPU a
+//   layer is best updated while its dy is in cache, so none waits: those join that stand side by
+//   side, with nothing but updates between, as behind count_rows(), which all of them read.
 bool rule::join_layers(Rewriter& r, int i) {
   const Node first = r.node(i);
-  if (r.device == Device::Type::cpu || first.op != &kWeightGradUpdateOp) return false;
+  if (first.op != &kWeightGradUpdateOp) return false;
   const DType dtype = r.graph.values[first.in[0]].dtype;
-  return join_list(r, i, kWeightGradUpdateOp,
-      [&](const Node& layer) { return r.graph.values[layer.in[0]].dtype == dtype; });
+  int end = i + 1;  // of those side by side
+  while (end < int(r.graph.nodes.size()) && (r.node(end).op == first.op || is_update(r.node(end))))
+    ++end;
+  return join_list(r, i, kWeightGradUpdateOp, [&](int n) {
+    return (r.device != Device::Type::cpu || n < end) &&
+           r.graph.values[r.node(n).in[0]].dtype == dtype;
+  });
 }
 
 // Note [Lists of updates]: all that is left.
@@ -190,7 +196,7 @@ bool rule::multi_tensor_update(Rewriter& r, int i) {
   if (!is_update(r.node(i))) return false;
   const DType dtype = r.graph.values[r.node(i).in[kParam]].dtype;  // one launch per element type
   return join_list(r, i, kMultiTensorUpdateOp,
-      [&](const Node& other) { return r.graph.values[other.in[kParam]].dtype == dtype; });
+      [&](int n) { return r.graph.values[r.node(n).in[kParam]].dtype == dtype; });
 }
 
 }  // namespace sinter::capture
