@@ -19,6 +19,12 @@ for (const [id] of kViews) {
   }
 }
 open('summary');
+for (const e of document.querySelectorAll('.headline')) {
+  if (e.textContent.includes('->')) wrong.push('an arrow is two letters');
+}
+for (const e of document.querySelectorAll('#view-summary tr.op')) {
+  if (innerWidth <= 600 && e.offsetHeight > 40) wrong.push('a row has two lines');
+}
 for (const e of document.querySelectorAll('#view-summary .scroll')) {
   if (innerWidth >= 1280 && e.scrollWidth > e.clientWidth) wrong.push('a column is cut');
 }
