@@ -45,7 +45,8 @@ struct SampleOptions {
 // is, when a signal comes. Throws data for a letter of the prompt that the model does not know.
 std::vector<std::string> sample(
     Gpt& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options);
-// A line each, or those of a text; control letters, and bytes that are none, as \xNN.
-std::string printable(const std::vector<std::string>& samples);
+// A line each, or those of a text, with what is to stand between two; control letters, and bytes
+// that are none, as \xNN.
+std::string printable(const std::vector<std::string>& samples, std::string_view between = "");
 
 }  // namespace sinter::gpt
