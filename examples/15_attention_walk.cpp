@@ -43,7 +43,10 @@ std::string use_of(const std::function<void()>& call) {
 int main(int argc, char** argv) {
   // ---- 1. q, k and v of four heads, and a mask that is 1 where a key lies behind the row.
   const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 256;
-  if (tokens < 1 || argc > 2) return std::puts("usage: 15_attention_walk [TOKENS]"), 2;
+  if (tokens < 1 || argc > 2) {
+    std::puts("usage: 15_attention_walk [TOKENS]");
+    return 2;
+  }
   const Shape shape{1, 4, tokens, 64};
   Tensors qkv;
   for (const uint64_t seed : {1, 2, 3})

@@ -103,6 +103,7 @@ TEST(GptNames, ObeyTheirRules) {
   EXPECT_EQ(all.valid, 10'000);
   EXPECT_EQ(all.fresh, 6000);
   EXPECT_LT(all.random_valid, 10) << "of random words less than one in a thousand";
+  EXPECT_TRUE(count_names({"x"}, {}).text().starts_with("0.0 % of 1 samples obey the rules; of "));
 }
 
 // ---- the step
@@ -634,6 +635,8 @@ TEST(GptProgram, ARecordEndsWithItsBudgetAndTellsTheLastLosses) {
   const nlohmann::json cut = json_of(program, speedrun + Words{"--budget", "0", "--steps", "50"});
   EXPECT_EQ(cut["budget"], 0);
   for (const auto& run : cut["runs"]) EXPECT_EQ(run["steps"], 1) << "the first ends later";
+  EXPECT_GE(double(cut["seconds"]["low"]), 0) << "of two seeds the interval is wide";
+  EXPECT_NE(std::string(cut["machine"]).find(", 1 thread, "), std::string::npos);
   const nlohmann::json all = json_of(
       program, speedrun + Words{"--lr", "0", "--budget", "1000", "--val", "13", "--steps", "250"});
   EXPECT_EQ(all["set"], "held-out");
@@ -665,6 +668,14 @@ TEST(GptProgram, ARecordEndsWithItsBudgetAndTellsTheLastLosses) {
 TEST(GptSample, PrintsNoBytesThatAreNoLetters) {
   EXPECT_EQ(printable({"a\xff\u00e4\xe2\x82", "\x80\x01\u20ac\nb"}),
       "a\\xff\u00e4\\xe2\\x82\n\\x80\\x01\u20ac\nb\n");
+}
+
+TEST(GptProgram, ExplainsItsOwnWords) {
+  const GptProgram program;
+  for (const char* word : {"bits", "perplexity", "loss", "letter", "boundary", "windows", "causal",
+           "mask", "head", "val", "test", "best"})
+    EXPECT_EQ(program.run(0, {"explain", word}).out.find("A flag"), std::string::npos) << word;
+  expect_facts(program.run(0, {"explain", "pairs"}).out, {"letters each with the one before"});
 }
 
 TEST(GptProgram, ComparesBlamesAndInspects) {
