@@ -311,7 +311,7 @@ int run_compare(
 void add_compare(App& app, Command& command, const JobMaker& make) {
   static ComparisonFlags comparison;
   static const std::unique_ptr<Job> job = make(app.common());
-  add_step_flags(command.flags, *job);
+  add_step_flags(command, *job);
   add_comparison_flags(command.flags, job->flags.mode, comparison);
   command.check = [&command] { check_flags(command.flags, *job, Use::step); };
   command.run = [&command](

@@ -46,7 +46,7 @@ int run_inspect(const Flags& given, Job& job, const InspectFlags& inspect, Outpu
 void add_inspect(App& app, Command& command, const JobMaker& make) {
   static InspectFlags inspect;
   static const std::unique_ptr<Job> job = make(app.common());
-  add_step_flags(command.flags, *job);
+  add_step_flags(command, *job);
   command.flags.topic("walk");
   add_rules_flag(command.flags, job->flags.mode.rules);
   // A job that reads texts has a flag of this name.
@@ -54,9 +54,13 @@ void add_inspect(App& app, Command& command, const JobMaker& make) {
   not_saved(command.flags.toggle(text, inspect.text, "print the walk in place of a page"));
   command.flags.word("output,o", inspect.file, "FILE", "the page");
   not_saved(command.flags.toggle("force", inspect.force, "write over the page that is there"));
-  command.check = [&app, &command] {
+  command.check = [&app, &command, text] {
     check_flags(command.flags, *job, Use::step);
-    if (!inspect.text && !app.common().json) check_writable(inspect.file, "-o", inspect.force);
+    const bool writes = !inspect.text && !app.common().json;
+    SINTER_CHECK(writes || command.flags["output"].source != Source::command_line, usage,
+        str("usage: -o is for a page: ", inspect.text ? str("--", text) : "--json",
+            " prints, and writes none"));
+    if (writes) check_writable(inspect.file, "-o", inspect.force);
   };
   command.run = [&command](Output& out) { return run_inspect(command.flags, *job, inspect, out); };
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "cli/process.h"
 #include "core/crc32.h"
@@ -83,10 +84,32 @@ std::string Job::choose_threads(const Tensors& batch) {
   });
 }
 
-void add_step_flags(Flags& to, Job& job) {
+void add_step_flags(Command& command, Job& job) {
+  Flags& to = command.flags;
+  const size_t others = to.all().size();
   job.add_flags(to, Use::step);
   add_step_flags(to, job.flags.optimizer);
   job.add_loss_flags(to);
+  std::set<std::string_view> of_step;
+  for (size_t i = others; i < to.all().size(); ++i) of_step.insert(to.all()[i].name);
+  to.topic("run");
+  add_preset_flag(to, job);
+  command.preset = [&command, &job, of_step] {
+    const std::string &preset = job.flags.run.preset, saved = job.saved_config();
+    SINTER_CHECK(preset.empty() || saved.empty(), usage,
+        "usage: --preset and --from exclude each other: both are given");
+    std::string out = str("[", command.name, "]\n");
+    const std::string text = preset.empty() ? saved : job.preset(preset);
+    for (const std::string_view line : parts_of(text, "\n")) {
+      if (of_step.contains(line.substr(0, line.find_first_of(" =")))) out += str(line, "\n");
+    }
+    return out;
+  };
+}
+
+void add_preset_flag(Flags& to, Job& job) {
+  if (!job.presets().empty())
+    not_saved(to.choice("preset", job.flags.run.preset, job.presets(), job.preset_help()));
 }
 
 void add_recipe_flags(Flags& to, Job& job) {
@@ -107,7 +130,9 @@ void add_run_flags(Flags& to, Job& job) {
   add_recipe_flags(to, job);
   add_mode_flags(to, job.flags.mode);
   for (const char* name : {"mode", "rules", "measure"}) to.find(name)->kept = Kept::or_said;
-  add_folder_flags(to, job.flags.run, job.metric(), job.presets());
+  to.topic("run");
+  add_preset_flag(to, job);
+  add_folder_flags(to, job.flags.run, job.metric());
 }
 
 void check_flags(const Flags& given, Job& job, Use use) {

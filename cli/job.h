@@ -81,6 +81,9 @@ class Job {
   // Of --preset, which is a flag where there are some; and the lines of the config that one is.
   virtual std::vector<std::string> presets() const { return {}; }
   virtual std::string preset(const std::string&) const { return ""; }
+  virtual std::string preset_help() const { return "a named list of flags; others given win"; }
+  // The config of the weights that make_model() has of a file, which stands for flags not given.
+  virtual std::string saved_config() { return ""; }
   // The training time that one is to keep on two quiet cores, where one is set.
   virtual std::optional<double> preset_seconds(const std::string&) const { return {}; }
   // The seconds after which a run of it ends in `speedrun`, where it has so many.
@@ -99,6 +102,8 @@ class Job {
   // What a reader of a comparison may try, and one of a run's result; "": nothing of its own.
   virtual std::string next() const { return ""; }
   virtual std::string uses() const { return ""; }
+  // What opens a run's model in compare and inspect, to be said behind these.
+  virtual std::string opens() const { return ""; }
   // [C, H, W] of a row of x, where that is a picture.
   virtual Shape picture() const { return {}; }
 
@@ -122,6 +127,9 @@ class Job {
   virtual std::string take_weights(nn::Module& model, const std::string& file);
   // See TrainerOptions.
   virtual std::function<Tensor(const Tensor& output, const Tensor& target)> loss() const = 0;
+  // The least mean loss that a model can have of a batch: above 0 where the same is read, and
+  // another target wanted.
+  virtual double least_loss(const Tensors& /*batch*/) const { return 0; }
   // Before the first step: can the trainer take each batch? See Trainer::check().
   virtual void check_batches(Trainer&) {}
   // See Trainer. `then` has the flags of the run that goes on.
@@ -184,8 +192,11 @@ class TensorJob : public Job {
   std::optional<TensorBatches> batches_;
 };
 
-// The flags of one step: the job's and the optimizer's.
-void add_step_flags(Flags& to, Job& job);
+// The flags of one step: the job's and the optimizer's, and where there are some --preset. Of a
+// preset, and of Job::saved_config(), counts what a step has.
+void add_step_flags(Command& command, Job& job);
+// --preset, of a job that has some.
+void add_preset_flag(Flags& to, Job& job);
 // Of what a run learns: those, and how long it learns.
 void add_recipe_flags(Flags& to, Job& job);
 // Of a run: those, and of mode and run folder.

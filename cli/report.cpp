@@ -61,6 +61,17 @@ std::string time_text(const Run& run, std::optional<int64_t> planned = {}) {
       escaped(run.folder->name()));
 }
 
+// That another epoch than the last had the better weights.
+void note_best(const Run& run) {
+  const std::vector<EpochRow>& rows = run.log->rows();
+  const auto last = rows.empty() ? std::nullopt : rows.back().val_metric;
+  if (!last || !run.metric.better(run.at().best, *last) || run.flags.run.save_every == 0) return;
+  const std::string uses = run.job.uses(), file = as_word(run.folder->file(kBestFile));
+  run.out.note("best", "by val {} {}: test is of the last weights, {}; {}{}", run.metric.name,
+      run.metric.text(run.at().best, 1), run.metric.text(*last, 1),
+      uses.empty() ? "" : uses + " --from ", file);
+}
+
 // What --fingerprint kept, and what that took.
 void report_prints(const Run& run) {
   if (!run.prints || run.prints->cost().steps == 0) return;
@@ -258,6 +269,7 @@ int report(Run& run, StepProfile& profile) {
   run.out.result("test", test.text + (target ? fmt::format("   target {}{}: {}", *target,
                                                    run.metric.unit, reached ? "reached" : "missed")
                                              : ""));
+  note_best(run);
   run.out.result("time", time_text(run));
   report_prints(run);
   if (const Communicator* ranks = run.ranks.communicator()) {
@@ -285,9 +297,9 @@ int report(Run& run, StepProfile& profile) {
             test.loss, guessing->text, guessing->loss, escaped(run.folder->name())),
         fmt::format("--lr {} or --clip 1", run.smaller_lr()));
   }
-  const std::string uses = run.job.uses(), name = program_name();
-  run.out.note("next", "{}{}{} compare, {} {}", uses, uses.empty() ? "" : ", ", name, name,
-      fused ? "inspect" : "train --mode fused");
+  const std::string uses = run.job.uses(), name = program_name(), opens = run.job.opens();
+  run.out.note("next", "{}{}{} compare{}, {} {}", uses, uses.empty() ? "" : ", ", name, opens, name,
+      fused ? "inspect" + opens : "train --mode fused");
   return 0;
 }
 

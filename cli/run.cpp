@@ -59,12 +59,17 @@ Run::Run(Job& job_of_run, const Flags& flags_given, const Resumed* resumed_run, 
   job.load(loading);
   data = job.data();
   guessing = job.guessing();
+  SINTER_CHECK(flags.optimizer.patience == 0 || data.val > 0, usage,
+      str("usage: --patience needs a val set: --val is 0, --patience ", flags.optimizer.patience),
+      "--val N holds some out");
   const std::string build = build_id();
   time.start();
   job.make_batches(loading);
   const OptimizerFlags& optimizer = flags.optimizer;
   per_epoch = job.batches().per_epoch();
-  steps = optimizer.steps.value_or(optimizer.epochs * per_epoch);
+  constexpr int64_t kOverfitSteps = 500;  // whose schedule of the rate is over them, too
+  steps = flags.run.overfit_batch ? kOverfitSteps
+                                  : optimizer.steps.value_or(optimizer.epochs * per_epoch);
   epochs = (steps + per_epoch - 1) / per_epoch;
 
   note_preset();
@@ -130,8 +135,9 @@ void Run::note_preset() {
     std::string value = flag.source == Source::preset ? all_flags.value(flag) : flag.standard;
     std::erase(value, '"');
     if (value.empty() || value == flag.standard) continue;  // empty: --steps given, no --epochs
-    const bool has_blanks = value.find(' ') != value.npos;
-    text += fmt::format(" {} {}", flag.shown(), has_blanks ? '"' + value + '"' : value);
+    if (value.find(' ') != value.npos) value = '"' + value + '"';
+    const bool is_switch = flag.value.empty();
+    text += str(" ", flag.shown(), is_switch ? "=" : " ", value);
   }
   out.note("preset", text);
 }

@@ -128,19 +128,22 @@ int run_speedrun(
         "after ", speedrun.runs.size(), " of ", count_of(flags.seeds, "seed"), ": no interval"));
   // "roofs/3 cpu, NAME, 2 threads, .."
   const std::string key = profiler::roofs_key(device), machine = key.substr(key.find(' ') + 1);
-  profiler::Estimate& mean = speedrun.mean;
-  mean = profiler::mean_interval(speedrun.all(&SeedRow::metric));
-  mean.low = std::max(mean.low, metric.low);  // of few seeds it is wide
-  mean.high = std::min(mean.high, metric.high);
-  const profiler::Estimate& time = speedrun.seconds =
-      profiler::mean_interval(speedrun.all(&SeedRow::seconds));
+  const auto mean_of = [&](double SeedRow::*number, double low, double high) {
+    profiler::Estimate e = profiler::mean_interval(speedrun.all(number));
+    e.low = std::max(e.low, low);  // of few seeds it is wide
+    e.high = std::min(e.high, high);
+    return e;
+  };
+  const profiler::Estimate &mean = speedrun.mean =
+                               mean_of(&SeedRow::metric, metric.low, metric.high),
+                           &time = speedrun.seconds = mean_of(&SeedRow::seconds, 0, INFINITY);
   const std::string found = interval(mean, metric.unit), seconds = interval(time, " s");
   out.result(metric.name, "{}, worst {:.2f}, of {} {} {}", found, speedrun.worst(),
       grouped(speedrun.rows), speedrun.set, rows);
   std::string losses;  // columns of the row
   if (speedrun.budget) {
-    speedrun.loss = profiler::mean_interval(speedrun.all(&SeedRow::loss));
-    speedrun.recent_loss = profiler::mean_interval(speedrun.all(&SeedRow::recent_loss));
+    speedrun.loss = mean_of(&SeedRow::loss, 0, INFINITY);
+    speedrun.recent_loss = mean_of(&SeedRow::recent_loss, 0, INFINITY);
     const std::string loss = interval(speedrun.loss, "", 3),
                       recent = interval(speedrun.recent_loss, "", 3);
     out.result("loss", "{}, of the last 100 steps {}", loss, recent);
@@ -194,7 +197,7 @@ void add_speedrun(App& app, Command& command, const JobMaker& make) {
   TrainFlags& train = job->flags;
   Flags& flags = command.flags;
   flags.topic("speedrun");
-  add_preset_flag(flags, train.run, job->presets());
+  add_preset_flag(flags, *job);
   flags.number("seeds", speedrun.seeds, 2, 1000, "runs, of --seed, --seed + 1, ..");
   add_target_flag(flags, train.run, job->metric());
   Flag& seconds = flags.number(

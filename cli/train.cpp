@@ -208,6 +208,7 @@ int dry_run(Run& run) {
   const Tensors batch = run.job.first_batch();
   for (int64_t i = 0; i < steps; ++i) run.trainer->step(batch);
   const Evaluated e = run.evaluate_on(Set::test, run.flags.optimizer.eval_batch);
+  if (!e.complete) return run.out.stopped("in a dry run");
   const std::string rows = run.job.rows().first, &name = run.metric.name;
   const bool named = e.metric_text.find(name) != std::string::npos;  // "4.104 bits"
   run.out.result("dry run", "{}: loss {:.4f}; {} test {}: {}{}; nothing was written",
@@ -221,23 +222,25 @@ int dry_run(Run& run) {
 
 // --overfit-batch
 int overfit_batch(Run& run) {
-  constexpr int kSteps = 500;
-  constexpr double kWanted = 0.01;
   const Tensors batch = run.job.first_batch();
+  const double least = run.job.least_loss(batch), wanted = least + 0.01;
   StepState state;
   int steps = 0;
   do {
     run.trainer->step(batch);
     state = run.trainer->state();
-  } while (++steps < kSteps && !(state.last_loss < kWanted) && !interrupted());
-  run.out.result("overfit", "loss {:.4f} on one batch of {} after {} steps", state.last_loss,
-      batch[0].size(0), steps);
-  run.out.json("sinter.overfit-batch/1", {{"loss", state.last_loss}, {"steps", steps}});
+  } while (++steps < run.steps && !(state.last_loss < wanted) && !interrupted());
+  const std::string at_best = least > 0 ? fmt::format("; it allows {:.4f}", least) : "";
+  run.out.result("overfit", "loss {:.4f} on one batch of {} after {} steps{}", state.last_loss,
+      batch[0].size(0), steps, at_best);
+  run.out.json(
+      "sinter.overfit-batch/1", {{"loss", state.last_loss}, {"least", least}, {"steps", steps}});
   if (interrupted()) return run.out.stopped("after " + count_of(steps, "step"));
-  SINTER_CHECK(state.last_loss < kWanted, check,
-      fmt::format("train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {}",
-          state.last_loss, steps, kWanted),
-      "another --lr, or a mistake in the model");
+  SINTER_CHECK(state.last_loss < wanted, check,
+      fmt::format(
+          "train: one batch cannot be learnt: loss {:.4g} after {} steps, wanted < {:.4g}{}",
+          state.last_loss, steps, wanted, at_best),
+      "another --lr, a smaller --batch-size, or a mistake in the model");
   return 0;
 }
 

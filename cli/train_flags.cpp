@@ -124,21 +124,14 @@ void add_mode_flags(Flags& flags, ModeFlags& mode) {
   add_view_flags(flags, mode.view);
 }
 
-void add_preset_flag(Flags& flags, RunFlags& run, std::vector<std::string> names) {
-  not_saved(flags.choice(
-      "preset", run.preset, std::move(names), "a named list of flags; others given win"));
-}
-
 void add_target_flag(Flags& flags, RunFlags& run, const Metric& metric) {
   flags.number(metric.target, run.target, metric.low, metric.high,
       fmt::format("wanted test {}{}; exit 7 {} it", metric.name,
           metric.unit.empty() ? "" : " in" + metric.unit, metric.rises ? "below" : "above"));
 }
 
-void add_folder_flags(
-    Flags& flags, RunFlags& run, const Metric& metric, std::vector<std::string> presets) {
+void add_folder_flags(Flags& flags, RunFlags& run, const Metric& metric) {
   flags.topic("run");
-  if (!presets.empty()) add_preset_flag(flags, run, std::move(presets));
   flags.word("out", run.out, "DIR", "the run folder").standard = "runs/DATE-TIME";
   not_saved(flags.toggle("force", run.force,
       "start over in a folder that holds a run, write over a graph that is there"));
@@ -158,7 +151,7 @@ void add_folder_flags(
       "one step (fused: two to record, one to replay) and one evaluation batch, nothing is "
       "written"));
   not_saved(flags.toggle("overfit-batch", run.overfit_batch,
-      "500 steps on one batch must reach loss < 0.01, else exit 7"));
+      "500 steps on one batch must reach loss < 0.01, or what it allows and 0.01; else exit 7"));
   flags.toggle("check-nan", run.check_nan, "look for NaN behind every op and name it (slow)");
   not_saved(flags.number("fingerprint", run.fingerprint, 1, kMany,
                 "keep hashes of what each op of each Nth step writes, for diff RUN RUN"))

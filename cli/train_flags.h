@@ -83,11 +83,8 @@ void add_epoch_flags(Flags& flags, OptimizerFlags& optimizer, const Metric& metr
 void add_step_flags(Flags& flags, OptimizerFlags& optimizer);
 void add_eval_flag(Flags& flags, OptimizerFlags& optimizer);
 void add_mode_flags(Flags& flags, ModeFlags& mode);
-// --preset NAME, of a program that has some.
-void add_preset_flag(Flags& flags, RunFlags& run, std::vector<std::string> names);
 void add_target_flag(Flags& flags, RunFlags& run, const Metric& metric);
-void add_folder_flags(
-    Flags& flags, RunFlags& run, const Metric& metric, std::vector<std::string> presets);
+void add_folder_flags(Flags& flags, RunFlags& run, const Metric& metric);
 
 // Gives --lr and --lr-warmup their values where they depend on the optimizer and the schedule.
 void resolve_optimizer(const Flags& flags, OptimizerFlags& optimizer);

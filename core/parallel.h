@@ -28,9 +28,9 @@ int num_threads();
 void set_num_threads(int n);
 // libgomp ends the process where a thread cannot start, of which a process may have some 30,000.
 inline constexpr int kMostThreads = 4096;
-// Cores this process may use, at least one: by its affinity, and by the CPU quota of its cgroup,
-// rounded down. A thread more than the quota pays for is stopped for a part of each period, and so
-// are all that wait for it.
+// Cores this process may use, at least one: by its affinity, by OMP_NUM_THREADS, and by the CPU
+// quota of its cgroup, rounded down. A thread more than the quota pays for is stopped for a part of
+// each period, and so are all that wait for it.
 int available_cores();
 
 // Starts the program anew, as the same process, with a short spin (Note [Waiting threads]). Call it

@@ -83,7 +83,7 @@ int main() {
         scores are never all there at once: the online softmax corrects what it has when a larger
         score comes, and a row may be as long as it likes.
 3 -> 4  32 rows share a tile of keys, and a thread's 4 x 4 scores share what it reads: %.1fx fewer
-        sectors, %.1fx fewer shared accesses. %.1f FLOP per byte have become %.1f.
+        sectors, %.1fx fewer shared accesses. %.3f FLOP per byte have become %.1f.
         The conflicts are k's, which is written transposed, as a is in 09.
 )",
       times(three.request_sectors, row.request_sectors),

@@ -4,6 +4,7 @@
 // bench/attention has the same beside the floors of the arithmetic.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include "autograd/autograd.h"
@@ -41,7 +42,11 @@ std::string use_of(const std::function<void()>& call) {
 
 int main(int argc, char** argv) {
   // ---- 1. q, k and v of four heads, and a mask that is 1 where a key lies behind the row.
-  const int64_t tokens = argc > 1 ? std::stoll(argv[1]) : 256;
+  const int64_t tokens = argc > 1 ? std::atoll(argv[1]) : 256;
+  if (tokens < 1 || argc > 2) {
+    std::puts("usage: 15_attention_walk [TOKENS]");
+    return 2;
+  }
   const Shape shape{1, 4, tokens, 64};
   Tensors qkv;
   for (const uint64_t seed : {1, 2, 3})

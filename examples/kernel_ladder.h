@@ -49,9 +49,10 @@ struct Ladder {
       note = c.mma > 0 ? std::to_string(c.mma) + " mma" : std::to_string(int(flops / 64)) + " fma";
     const double sectors = double(c.request_sectors);
     const Rung rung{c, sectors / double(c.requests), flops / (32 * sectors)};
-    std::printf("%-20s %8ld %8.0f %6.1f %8ld %9ld %8ld %10s %6.1f\n", name, long(c.requests),
+    const int decimals = rung.flops_per_byte < 0.1 ? 3 : rung.flops_per_byte < 1 ? 2 : 1;
+    std::printf("%-20s %8ld %8.0f %6.1f %8ld %9ld %8ld %10s %6.*f\n", name, long(c.requests),
         sectors, rung.sectors_per_request, long(c.shared_accesses), long(c.bank_conflicts),
-        long(c.barriers), note.c_str(), rung.flops_per_byte);
+        long(c.barriers), note.c_str(), decimals, rung.flops_per_byte);
     return rung;
   }
 };

@@ -70,6 +70,7 @@ std::string op_text(const InspectJson& step, size_t n) {
   std::string out = fmt::format(
       "{:>3}  {:<24}{}   {}\n", n + 1, text_of(op["part"]), op_title(op), text_of(op["place"]));
   out += labelled("formula", op["formula"]);
+  if (op["attrs"] != "") out += labelled("attrs", op["attrs"]);
   if (op["module"] != "") out += labelled("module", op["module"]);
   if (op["rule"] != "") {
     std::vector<int> numbers = op["origin"];
@@ -92,10 +93,18 @@ std::string op_text(const InspectJson& step, size_t n) {
                                 text_of(operand["type"]), place_text(operand, step),
                                 values_text(step["pictures"][size_t(operand["picture"])])));
   }
-  for (const InspectJson& arc : step["arcs"]) {
-    if (arc["from"] == n)
-      out += labelled("keeps", str(size_text(arc["bytes"]), " until ", int64_t(arc["to"]) + 1, " ",
-                                   op_title(step["ops"][size_t(arc["to"])])));
+  // A buffer once: behind the first op that keeps it, until the last that reads it. Arcs rise.
+  const InspectJson& arcs = step["arcs"];
+  for (size_t a = 0; a < arcs.size(); ++a) {
+    size_t first = a, last = 0;
+    for (size_t b = 0; b < arcs.size(); ++b) {
+      if (arcs[b]["buffer"] != arcs[a]["buffer"]) continue;
+      first = std::min(first, b);
+      last = std::max(last, size_t(arcs[b]["to"]));
+    }
+    if (arcs[a]["from"] == n && first == a)
+      out += labelled("keeps",
+          str(size_text(arcs[a]["bytes"]), " until ", last + 1, " ", op_title(step["ops"][last])));
   }
   return out;
 }

@@ -8,8 +8,10 @@
 namespace sinter::nn {
 
 struct CrossEntropyLoss {
-  double label_smoothing = 0;                // 0 <= s < 1
-  std::optional<int64_t> ignore_index = {};  // the label of rows that do not count
+  double label_smoothing = 0;  // 0 <= s < 1
+  // The label of rows that do not count: backward(), Trainer and evaluations divide by the number
+  // of the others; mean() is of all rows.
+  std::optional<int64_t> ignore_index = {};
   // logits[B, C], labels i32 or i64 [B] -> [B]
   Tensor operator()(const Tensor& logits, const Tensor& labels) const {
     return cross_entropy(logits, labels, label_smoothing, ignore_index);

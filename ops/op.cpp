@@ -61,7 +61,8 @@ void check_range(const char* op, const char* what, const char* place, const Tens
       if (values[i] == none && n > 0) continue;
       SINTER_CHECK(values[i] >= 0 && values[i] < n, data,
           str(op, ": ", what, " out of range: ", values[i], " ", place, " ", i, " of ",
-              t.describe(), "; ", n, " ", things, " are 0..", n - 1));
+              t.describe(), "; ", n, " ", things, " are 0..", n - 1),
+          none < 0 && values[i] < 0 ? "an ignore_index leaves rows of such a label out" : "");
     }
   };
   if (t.dtype() == DType::i64) return check(t.data<int64_t>());

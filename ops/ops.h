@@ -156,7 +156,8 @@ Tensor log_softmax(const Tensor& x, int64_t dim = -1, bool causal = false);
 constexpr int32_t kNoLabel = std::numeric_limits<int32_t>::min() + 1;
 // log-probabilities [B, C], labels i32 or i64 [B] -> one loss per row: -(1 - s) logp[y] - s/C sum_c
 // logp[c]. A row whose label is `ignore_index` does not count: its loss and its gradient are 0, and
-// a mean is that of the others (Note [Rows that do not count] in ops/rows/losses.cpp).
+// backward() divides by the others alone, mean() by all (Note [Rows that do not count] in
+// ops/rows/losses.cpp).
 Tensor nll(const Tensor& log_probabilities, const Tensor& labels, double label_smoothing = 0,
     std::optional<int64_t> ignore_index = {});
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0,

@@ -34,8 +34,9 @@ std::string roofs_key(Device device) {
 #else
   const char* build = "debug";
 #endif
-  const std::string where = device == kCpu ? str(num_threads(), " threads, ", gemm_backend_name())
-                                           : cuda::card_facts().text;
+  const std::string where = device == kCpu
+                                ? str(count_of(num_threads(), "thread"), ", ", gemm_backend_name())
+                                : cuda::card_facts().text;
   return str(
       "roofs/3 ", device.str(), ", ", cpu_name(), ", ", where, ", ", build, " ", __VERSION__);
 }

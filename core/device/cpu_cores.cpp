@@ -5,6 +5,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <cstdlib>
@@ -38,7 +39,9 @@ int available_cores() {
   CPU_ZERO(&set);
   const int by_affinity =
       sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-  return std::min(by_affinity, detail::quota_cores(""));
+  const char* const given = std::getenv("OMP_NUM_THREADS");
+  const int by_user = given ? std::atoi(given) : 0;  // of a list, for nested parts, the first
+  return std::min({by_affinity, by_user > 0 ? by_user : INT_MAX, detail::quota_cores("")});
 }
 
 void restart_with_short_spin(char** argv) {

@@ -18,7 +18,7 @@ int run_sample(
       sample(*model, job.vocabulary(), job.model.context, options);
   Json json = {{"model", job.describe()}, {"samples", samples}};
   if (!rules) {
-    out.result_text(printable(samples));
+    out.result_text(printable(samples, job.vocabulary().documents() ? "" : "---\n"));
   } else {
     SINTER_CHECK(job.built_in(), usage,
         "usage: --rules: the rules of the built-in names, and the model was trained on a text");

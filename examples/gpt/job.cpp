@@ -11,7 +11,6 @@
 #include "examples/gpt/names.h"
 #include "examples/gpt/sample.h"
 #include "nn/optim.h"
-#include "nn/safetensors.h"
 #include "nn/state_dict.h"
 #include "ops/ops.h"
 
@@ -46,7 +45,7 @@ void GptJob::add_text_flag(Flags& to) {
       .place = true;
 }
 
-void GptJob::add_flags(Flags& to, Use) {
+void GptJob::add_flags(Flags& to, Use use) {
   to.topic("text");
   add_text_flag(to);
   to.toggle("stream", stream_, "all of it is one text; else each line is a document");
@@ -73,6 +72,10 @@ void GptJob::add_flags(Flags& to, Use) {
   to.choice("dtype", dtype_, {"f32", "tf32", "bf16"},
       "bf16: activations and copies of the weights; tf32: cuda and simt only",
       {{"float32", "f32"}, {"bfloat16", "bf16"}});
+  if (use == Use::step) {
+    to.word("from", from_, "RUN|FILE", "a run folder or a safetensors file").standard =
+        "new weights";
+  }
 }
 
 void GptJob::add_loss_flags(Flags& to) {
@@ -84,8 +87,12 @@ void GptJob::check(const Flags&, Use) {
   SINTER_CHECK(model.width % model.heads == 0, usage,
       str("usage: --heads ", model.heads, " do not divide --width ", model.width,
           ": each has width / heads features"));
+  const std::string& name = flags.run.preset;
+  const bool by_preset = !name.empty() && preset(name).starts_with("stream");
   SINTER_CHECK(!stream_ || !file_.empty(), usage,
-      "usage: --stream is for a text: the built-in names are lines", "--text FILE");
+      str("usage: --", by_preset ? "preset " + name : "stream",
+          " is for a text: the built-in names are lines"),
+      "--text FILE");
   cli::check_dtype(dtype_, *flags.common);
 }
 
@@ -143,11 +150,13 @@ void GptJob::load(const cli::Loading& loading) {
 cli::TensorJob::Sets GptJob::make_sets(const cli::Loading& loading) {
   if (!built_in()) file_ = std::filesystem::absolute(file_).string();
   const std::string name = built_in() ? "the built-in names" : shown(file_);
-  const std::string text = built_in() ? join(built_in_names(), "\n") : read_text(file_);
-  if (!opened_) vocabulary_ = Vocabulary(text, is_bytes(), !stream_, name);
+  const std::string text =
+      built_in() ? join(built_in_names(), "\n") : read_text(file_, is_bytes() && stream_);
+  vocabulary_ = letters_.empty() ? Vocabulary(text, is_bytes(), !stream_, name)
+                                 : Vocabulary(letters_, is_bytes(), !stream_);
   Sets sets;
   if (stream_) {
-    const std::vector<int32_t> tokens = vocabulary_.encode(text, name);
+    const std::vector<int32_t> tokens = vocabulary_.encode(text, name, 1);
     const int64_t n = std::ssize(tokens);
     const auto [val, test] = parts_of_set(n);
     const auto windows = [&](int64_t begin, int64_t end) {
@@ -159,11 +168,11 @@ cli::TensorJob::Sets GptJob::make_sets(const cli::Loading& loading) {
         data,
         str("text: --context ", model.context, " is longer than the text: ", name, " has ",
             count_of(n, "letter"), ", of which ", test - val, " are held out, and ", n - test,
-            " are the test; each has ", model.context + 1, " at least"),
+            " are the test; each needs ", model.context + 1),
         "a smaller --context");
     return {windows(0, val), val < test ? windows(val, test) : Tensors{}, windows(test, n)};
   }
-  const std::vector<std::string> documents = documents_of(text);
+  const std::vector<Document> documents = documents_of(text);
   const int64_t n = std::ssize(documents);
   SINTER_CHECK(n >= 3, data,
       str("text: too few lines: ", name, " has ", n,
@@ -173,9 +182,15 @@ cli::TensorJob::Sets GptJob::make_sets(const cli::Loading& loading) {
   std::vector<std::vector<int32_t>> all;
   int64_t cut = 0;
   for (const int32_t i : order) {
-    all.push_back(vocabulary_.encode(documents[size_t(i)], name));
+    const Document& document = documents[size_t(i)];
+    all.push_back(vocabulary_.encode(document.text, name, document.line));
     cut += std::ssize(all.back()) + 1 > model.context;
   }
+  SINTER_CHECK(model.context <= kMostBytes / n, usage,
+      str("usage: --context ", model.context, ": each of ", grouped(n), " ", rows().first,
+          " is padded to it, which makes ", grouped(n * model.context), " places, at most ",
+          grouped(kMostBytes)),
+      "no more than the longest has");
   if (cut > 0) {
     loading.out.note("note", "{} of {} {} are longer than --context {}: what is behind is not read",
         grouped(cut), grouped(n), rows().first, model.context);
@@ -217,6 +232,7 @@ std::shared_ptr<Gpt> GptJob::make_gpt(Device device) const {
   auto made = std::make_shared<Gpt>(vocabulary_.size(), model, flags.common->seed);
   if (dtype_ == "bf16") made->enable_bf16();
   made->to(device);
+  if (saved_) nn::load_state_dict(*made, saved_->second.tensors, {.source = saved_->first});
   return made;
 }
 
@@ -251,10 +267,6 @@ cli::Evaluated GptJob::evaluate(
 void GptJob::show(nn::Module& trained, cli::Output& out) {
   SampleOptions options{.seed = flags.common->seed};
   if (stream_) {
-    // A text has no beginning of its own: its first letter in the vocabulary, an end of a line
-    // mostly.
-    const int32_t first = 0;
-    options.prompt = vocabulary_.decode({&first, 1});
     options.count = 1;
     options.letters = 300;
   }
@@ -267,7 +279,7 @@ void GptJob::show(nn::Module& trained, cli::Output& out) {
   out.result_text("\n" + printable(samples) + "\n");
 }
 
-std::shared_ptr<Gpt> GptJob::open(const std::string& run_or_file, Device device, cli::Output& out) {
+std::string GptJob::read(const std::string& run_or_file) {
   const std::string path =
       cli::find_checkpoint(run_or_file, {cli::kModelFile, cli::kBestFile, cli::kLastFile});
   nn::SafetensorsFile file = nn::read_safetensors(path);
@@ -276,24 +288,32 @@ std::shared_ptr<Gpt> GptJob::open(const std::string& run_or_file, Device device,
       str("checkpoint: no sinter.config in ", shown(path),
           ": which letters and layers the model has is not known"),
       "gpt train writes it with the weights");
-  const std::string asked = file_;
+  std::erase_if(file.tensors, [](const auto& t) { return t.name.starts_with("sinter."); });
   cli::CommonFlags common;
   GptJob saved(common);
-  cli::saved_flags(config->second, shown(path), saved);
+  const std::string flags_of_run =
+      cli::saved_flags(config->second, shown(path), saved).config("train");
+  saved_.emplace(path, std::move(file));
+  return flags_of_run;
+}
+
+std::shared_ptr<Gpt> GptJob::open(const std::string& run_or_file, Device device, cli::Output& out) {
+  cli::CommonFlags common;
+  GptJob saved(common);
+  const std::string config = read(run_or_file);
+  cli::saved_flags(config, saved_->first, saved);
   model = saved.model;
   symbols_ = saved.symbols_;
   stream_ = saved.stream_;
   val_ = saved.val_;
   dtype_ = saved.dtype_;
-  if (asked.empty()) file_ = saved.file_;
-  vocabulary_ = Vocabulary(saved.letters_, is_bytes(), !stream_);
-  opened_ = true;
-  std::erase_if(file.tensors, [](const auto& t) { return t.name.starts_with("sinter."); });
+  letters_ = saved.letters_;
+  if (file_.empty()) file_ = saved.file_;
+  vocabulary_ = Vocabulary(letters_, is_bytes(), !stream_);
   auto made = make_gpt(device);
-  nn::load_state_dict(*made, file.tensors, {.source = path});
   made->eval();
-  for (const std::string& note : file.notes) out.note("note", note);
-  out.note("model", "{}   {}", describe(), escaped(path));
+  for (const std::string& note : saved_->second.notes) out.note("note", note);
+  out.note("model", "{}   {}", describe(), escaped(saved_->first));
   return made;
 }
 

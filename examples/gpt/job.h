@@ -6,6 +6,7 @@
 #include "cli/job.h"
 #include "examples/gpt/model.h"
 #include "examples/gpt/text.h"
+#include "nn/safetensors.h"
 
 namespace sinter::gpt {
 
@@ -22,6 +23,11 @@ class GptJob : public cli::TensorJob {
     return name == "shakespeare" ? std::nullopt : std::optional(1.0);
   }
   std::string preset(const std::string& name) const override;
+  std::string preset_help() const override {
+    return "names: a microgpt in 1,000 steps; record: the best after a second; shakespeare: a "
+           "nanoGPT of one text; other flags given win";
+  }
+  std::string saved_config() override { return from_.empty() ? "" : read(from_); }
 
   std::string name() const override { return "gpt"; }
   std::string describe() const override;
@@ -31,11 +37,14 @@ class GptJob : public cli::TensorJob {
   }
   std::optional<cli::Guessing> guessing() const override;
   std::pair<std::string, const char*> rows() const override;
+  std::string weights() const override { return from_.empty() ? "" : escaped(saved_->first); }
   std::string uses() const override { return "gpt sample --count 10"; }
+  std::string opens() const override { return " --from runs/last"; }
 
   void load(const cli::Loading& loading) override;
   std::shared_ptr<nn::Module> make_model(Device device) override;
   std::function<Tensor(const Tensor&, const Tensor&)> loss() const override;
+  double least_loss(const Tensors& batch) const override { return gpt::least_loss(batch); }
   void set_groups(nn::Optimizer& optimizer) const override;
   cli::Evaluated evaluate(
       nn::Module& model, cli::Set set, int64_t most, Communicator* ranks) override;
@@ -62,11 +71,14 @@ class GptJob : public cli::TensorJob {
   // begin, and those of the test, which are a tenth, one at least.
   std::array<int64_t, 2> parts_of_set(int64_t n) const;
   std::shared_ptr<Gpt> make_gpt(Device device) const;
+  // The weights of a run, and its config. Throws checkpoint.
+  std::string read(const std::string& run_or_file);
   bool is_bytes() const { return symbols_ == "bytes"; }
-  std::string file_, symbols_ = "chars", letters_, dtype_ = "f32";
+  std::string file_, symbols_ = "chars", letters_, dtype_ = "f32", from_;
   std::optional<int64_t> val_;
-  bool stream_ = false, opened_ = false, cut_ = false;
+  bool stream_ = false, cut_ = false;
   Vocabulary vocabulary_;
+  std::optional<std::pair<std::string, nn::SafetensorsFile>> saved_;  // where it lies, and weights
 };
 std::unique_ptr<cli::Job> make_job(cli::CommonFlags& common);
 

@@ -77,9 +77,9 @@ std::string NameCount::text() const {
     return fmt::format("{:.1f} %", 100 * double(k) / double(std::max<int64_t>(n, 1)));
   };
   return fmt::format(
-      "{} of {} samples obey the rules, {} of these are new; of the same letters in "
-      "another order {} do",
-      share(valid, words), grouped(words), share(fresh, valid),
+      "{} of {} samples obey the rules{}; of the same letters in another order {} do",
+      share(valid, words), grouped(words),
+      valid > 0 ? ", " + share(fresh, valid) + " of these are new" : "",
       fmt::format("{:.2f} %", 100 * double(random_valid) / double(std::max<int64_t>(words, 1))));
 }
 

@@ -40,9 +40,8 @@ std::vector<std::string> sample(
   const bool documents = vocabulary.documents();
   const std::vector<int32_t> prompt = vocabulary.encode(options.prompt, "the prompt");
   std::vector<int32_t> begin = prompt;
-  if (documents) begin.insert(begin.begin(), vocabulary.boundary());
-  SINTER_CHECK(!begin.empty(), usage, "sample: no prompt: the text has no beginning of its own",
-      "--prompt TEXT");
+  const int64_t unseen = documents || prompt.empty();
+  if (unseen) begin.insert(begin.begin(), vocabulary.beginning());
   const int64_t most = options.letters > 0 ? options.letters : context;
   constexpr int64_t kAtOnce = 256;  // samples that a call of the model writes on
   std::vector<std::string> out;
@@ -73,7 +72,7 @@ std::vector<std::string> sample(
     }
     texts.resize(size_t(std::min(rows, options.count - first)));
     for (const std::vector<int32_t>& text : texts) {
-      const auto start = text.begin() + documents,
+      const auto start = text.begin() + unseen,
                  end = documents ? std::find(start, text.end(), vocabulary.boundary()) : text.end();
       out.push_back(vocabulary.decode({start, end}));
     }
@@ -81,9 +80,10 @@ std::vector<std::string> sample(
   return out;
 }
 
-std::string printable(const std::vector<std::string>& samples) {
+std::string printable(const std::vector<std::string>& samples, std::string_view between) {
   std::string out;
   for (const std::string& text : samples) {
+    if (!out.empty()) out += between;
     for (const std::string_view line : parts_of(text, "\n")) {
       for (size_t at = 0; at < line.size();) {
         const size_t begin = at;

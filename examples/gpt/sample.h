@@ -40,12 +40,14 @@ struct SampleOptions {
   uint64_t seed = 1;
 };
 
-// Each with the prompt. A document ends at its boundary. Of a text that is longer than the context
-// the last half of that is read again, and counts its places from 0. Ends early, with what there
-// is, when a signal comes. Throws data for a letter of the prompt that the model does not know.
+// Each with the prompt; a document, and a text without one, stands behind Vocabulary::beginning().
+// A document ends at its boundary. Of a text that is longer than the context the last half of that
+// is read again, and counts its places from 0. Ends early, with what there is, when a signal comes.
+// Throws data for a letter of the prompt that the model does not know.
 std::vector<std::string> sample(
     Gpt& model, const Vocabulary& vocabulary, int64_t context, const SampleOptions& options);
-// A line each, or those of a text; control letters, and bytes that are none, as \xNN.
-std::string printable(const std::vector<std::string>& samples);
+// A line each, or those of a text, with what is to stand between two; control letters, and bytes
+// that are none, as \xNN.
+std::string printable(const std::vector<std::string>& samples, std::string_view between = "");
 
 }  // namespace sinter::gpt

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <map>
 
 #include "core/numbers.h"
 #include "data/bytes.h"
@@ -40,7 +42,7 @@ void append(std::string& out, char32_t letter, bool bytes) {
 
 }  // namespace
 
-Letters letters_of(std::string_view text, bool bytes, const std::string& name) {
+Letters letters_of(std::string_view text, bool bytes, const std::string& name, int64_t line) {
   Letters out;
   out.reserve(text.size());
   for (const char c : bytes ? text : "") out.push_back(uint8_t(c));
@@ -49,9 +51,10 @@ Letters letters_of(std::string_view text, bool bytes, const std::string& name) {
     const size_t begin = at;
     out.push_back(next_letter(text, at));
     if (out.back() != 0) continue;
+    const std::string_view before = text.substr(0, begin);
     SINTER_CHECK(false, data,
         str("text: ", text[begin] == 0 ? "a NUL" : "not UTF-8", ": ", name, ", line ",
-            1 + std::count(text.begin(), text.begin() + int64_t(begin), '\n'), ", byte ", begin,
+            line + std::ranges::count(before, '\n'), ", byte ", begin - before.rfind('\n'),
             text[begin] == 0 ? "" : fmt::format(" is {:#04x}", uint8_t(text[begin]))),
         "--symbols bytes takes any bytes for letters");
   }
@@ -60,7 +63,7 @@ Letters letters_of(std::string_view text, bool bytes, const std::string& name) {
 
 Vocabulary::Vocabulary(std::string_view text, bool bytes, bool documents, const std::string& name)
     : letters_(letters_of(text, bytes, name)), bytes_(bytes), documents_(documents) {
-  if (documents) std::erase_if(letters_, [](char32_t c) { return c == '\n' || c == '\r'; });
+  if (documents) std::erase(letters_, U'\n');
   std::ranges::sort(letters_);
   const auto rest = std::ranges::unique(letters_);
   letters_.erase(rest.begin(), rest.end());
@@ -108,6 +111,7 @@ std::string Vocabulary::shown(char32_t letter) const {
   std::string out;
   append(out, letter, bytes_);
   if (bytes_ && letter >= 0x80) return str("byte ", uint32_t(letter));
+  if (letter >= 0x80) return fmt::format("{} (U+{:04X})", out, uint32_t(letter));
   return out == " " ? "a blank" : escaped(out);
 }
 
@@ -117,15 +121,22 @@ std::string Vocabulary::describe() const {
       range ? str(" ", shown(letters_[0]), "-", shown(letters_.back())) : "");
 }
 
-std::vector<int32_t> Vocabulary::encode(std::string_view text, const std::string& name) const {
+std::vector<int32_t> Vocabulary::encode(
+    std::string_view text, const std::string& name, int64_t line) const {
   std::vector<int32_t> out;
-  for (const char32_t letter : letters_of(text, bytes_, name)) {
+  int64_t place = 0, lines = 0;  // of a letter in its line, and lines before that
+  for (const char32_t letter : letters_of(text, bytes_, name, std::max<int64_t>(line, 1))) {
     const auto found = std::ranges::lower_bound(letters_, letter);
+    ++place;
     SINTER_CHECK(found != letters_.end() && *found == letter, data,
-        str("text: the model knows no such letter: ", shown(letter), " in ", name, ", letter ",
-            out.size() + 1, "; it has ", describe()),
+        str("text: the model knows no such letter: ", shown(letter), " in ", name,
+            line > 0 ? str(", line ", line + lines) : "", ", letter ", place, "; it has ",
+            describe()),
         "a model of a text that has it");
     out.push_back(int32_t(found - letters_.begin()));
+    if (letter != U'\n') continue;
+    ++lines;
+    place = 0;
   }
   return out;
 }
@@ -136,24 +147,58 @@ std::string Vocabulary::decode(std::span<const int32_t> tokens) const {
   return out;
 }
 
-std::vector<std::string> documents_of(std::string_view text) {
-  std::vector<std::string> out;
-  for (std::string_view line : parts_of(text, "\n")) {
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.empty()) out.emplace_back(line);
+std::vector<Document> documents_of(std::string_view text) {
+  std::vector<Document> out;
+  int64_t number = 0;
+  for (const std::string_view line : parts_of(text, "\n")) {
+    ++number;
+    if (!line.empty()) out.push_back({number, std::string(line)});
   }
   return out;
 }
 
-std::string read_text(const std::string& file) {
-  constexpr uint64_t kMost = uint64_t{1} << 30;
+std::string read_text(const std::string& file, bool raw) {
   ByteSource source(file);
-  const std::vector<uint8_t> bytes = source.read_up_to(kMost + 1);
-  SINTER_CHECK(!bytes.empty(), data, str("text: the file is empty: ", source.name()));
-  SINTER_CHECK(bytes.size() <= kMost, data,
-      str("text: too large: ", source.name(), " has more than ", grouped(int64_t(kMost)),
-          " bytes"));
-  return {bytes.begin(), bytes.end()};
+  const std::vector<uint8_t> bytes = source.read_up_to(uint64_t(kMostBytes) + 1);
+  SINTER_CHECK(std::ssize(bytes) <= kMostBytes, data,
+      str("text: too large: ", source.name(), " has more than ", grouped(kMostBytes), " bytes"));
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const bool ends_line = i + 1 == bytes.size() || bytes[i + 1] == '\n';
+    if (raw || bytes[i] != '\r' || !ends_line) out += char(bytes[i]);
+  }
+  if (!raw && out.starts_with("\xef\xbb\xbf")) out.erase(0, 3);
+  SINTER_CHECK(!out.empty(), data, str("text: the file is empty: ", source.name()));
+  return out;
+}
+
+int32_t Vocabulary::beginning() const {
+  if (documents_) return boundary();
+  const auto found = std::ranges::find(letters_, U'\n');
+  return found == letters_.end() ? 0 : int32_t(found - letters_.begin());
+}
+
+double least_loss(const Tensors& rows) {
+  const std::vector<int32_t> x = rows[0].to_vector<int32_t>(),
+                             labels = rows[1].to_vector<int32_t>();
+  const int64_t places = rows[0].size(1);
+  using Longer = std::pair<int64_t, int32_t>;  // a beginning by its number, and the letter behind
+  std::map<Longer, int64_t> numbers, counts;
+  std::map<int64_t, int64_t> totals;
+  int64_t number = 0, all = 0;
+  for (int64_t i = 0; i < std::ssize(x); ++i) {
+    if (i % places == 0) number = 0;
+    const auto at = size_t(i);
+    number = numbers.try_emplace({number, x[at]}, std::ssize(numbers) + 1).first->second;
+    if (labels[at] == kIgnoredLabel) continue;
+    ++counts[{number, labels[at]}];
+    ++totals[number];
+    ++all;
+  }
+  double sum = 0;
+  for (const auto& [of, n] : counts)
+    sum -= double(n) * std::log(double(n) / double(totals[of.first]));
+  return sum / double(std::max<int64_t>(all, 1));
 }
 
 Tensors token_rows(const std::vector<std::vector<int32_t>>& documents, const Vocabulary& vocabulary,

@@ -21,8 +21,8 @@ using Letters = std::vector<char32_t>;
 // of a pair of UTF-16, what is cut off, or a NUL.
 char32_t next_letter(std::string_view text, size_t& at);
 // Throws for a NUL or what is no UTF-8, at its line; in `bytes` each byte is a letter. `name`: of
-// the text.
-Letters letters_of(std::string_view text, bool bytes, const std::string& name);
+// the text, which begins with this line of it.
+Letters letters_of(std::string_view text, bool bytes, const std::string& name, int64_t line = 1);
 
 class Vocabulary {
  public:
@@ -38,9 +38,14 @@ class Vocabulary {
   int64_t size() const { return int64_t(letters_.size()) + documents_; }
   // What begins a document and ends it. REQUIRES: the model reads documents.
   int32_t boundary() const { return int32_t(letters_.size()); }
+  // What stands before a text of which nothing is given: a boundary; of one text the end of a line,
+  // or else its first letter.
+  int32_t beginning() const;
   bool documents() const { return documents_; }
-  // Throws for a letter that it lacks, with its place.
-  std::vector<int32_t> encode(std::string_view text, const std::string& name) const;
+  // Throws for a letter that it lacks, with its place; `line`: the number of the first, 0 of what
+  // has none.
+  std::vector<int32_t> encode(
+      std::string_view text, const std::string& name, int64_t line = 0) const;
   std::string decode(std::span<const int32_t> tokens) const;
   std::string text() const;
   std::string describe() const;  // "26 letters a-z", "65 letters"
@@ -51,15 +56,24 @@ class Vocabulary {
   bool bytes_ = false, documents_ = true;
 };
 
-// The lines that are not empty.
-std::vector<std::string> documents_of(std::string_view text);
-// The bytes of a file, raw or gzip; throws for one that is empty, or larger than 1 GiB.
-std::string read_text(const std::string& file);
+// The lines that are not empty, by their numbers.
+struct Document {
+  int64_t line;
+  std::string text;
+};
+std::vector<Document> documents_of(std::string_view text);
+// The bytes of a file, plain or gzip; but for `raw` without what Windows adds: a mark of UTF-8 in
+// front, and a CR before the end of each line. Throws for one that is empty, or too large.
+std::string read_text(const std::string& file, bool raw);
+inline constexpr int64_t kMostBytes = int64_t{1} << 30;
 
 // {x[N, context], labels[N, context]}, of type i32: the label of a place is the token behind it. Of
 // documents a row each, which begins and ends with the boundary, if `context` is enough, and whose
 // rest is padded; of a stream, which is one document, its windows.
 Tensors token_rows(const std::vector<std::vector<int32_t>>& documents, const Vocabulary& vocabulary,
     int64_t context);
+// The least mean loss of a model of such rows: it knows what stands behind each beginning, but not
+// which of these rows it reads.
+double least_loss(const Tensors& rows);
 
 }  // namespace sinter::gpt

@@ -22,10 +22,13 @@ void DigitsJob::add_flags(Flags& to, Use use) {
 void DigitsJob::check(const Flags& given, Use) {
   if (!from_.empty()) adopt_model(given, recipe, saved_.emplace(read_model(from_)));
   resolve_model(recipe.model, *flags.common);
-  SINTER_CHECK(flags.optimizer.patience == 0 || recipe.data.val > 0, usage,
-      "usage: --patience needs a val set: --val is 0, --patience " +
-          std::to_string(flags.optimizer.patience),
-      "--val 5000");
+}
+
+double DigitsJob::least_loss(const Tensors&) const {
+  // The entropy of a smoothed label.
+  const auto others = double(recipe.model.classes - 1);
+  const double other = label_smoothing_ / (others + 1), own = 1 - others * other;
+  return other > 0 ? -own * std::log(own) - others * other * std::log(other) : 0;
 }
 
 std::optional<Guessing> DigitsJob::guessing() const {

@@ -57,6 +57,7 @@ class DigitsJob : public Job {
   std::function<Tensor(const Tensor&, const Tensor&)> loss() const override {
     return nn::CrossEntropyLoss{label_smoothing_};
   }
+  double least_loss(const Tensors& batch) const override;
   void check_batches(Trainer& trainer) override;
   void resume(Trainer& trainer, const nn::Checkpoint& saved, const Job& then) override;
   Evaluated evaluate(nn::Module& model, Set set, int64_t most, Communicator* ranks) override;

@@ -119,6 +119,10 @@ Tensor of_rows_that_count(
 // was called: `op` and its first operand.
 Tensor labels_of(
     const char* op, const Signature& rule, const Tensor& scores, const Tensor& labels) {
+  SINTER_CHECK(scores.rank() < 3 || labels.rank() != scores.rank() - 1, shape,
+      str(op, ": wrong rank: scores are ", scores.describe(), ", labels ", labels.describe(),
+          "; a row of scores for each label, [B, C] and [B]"),
+      "reshape(scores, {-1, C}) and reshape(labels, {-1})");
   check_rank(op, "labels", labels, 1);  // a row of probabilities for each is no label
   rule.check(op, Tensors{scores, labels}, {});
   return labels.dtype() == DType::i64 ? cast(labels, DType::i32) : labels;  // PyTorch's

@@ -158,6 +158,16 @@ class Quota : public testing::Test {
   const test::TempDir root_;
 };
 
+TEST_F(Quota, AUserAllowsNoMoreThreadsThanOmpNumThreads) {
+  const int cores = available_cores();
+  for (const auto& [text, wanted] :
+      {std::pair{"1", 1}, {"1,2", 1}, {"4096", cores}, {"no", cores}}) {
+    setenv("OMP_NUM_THREADS", text, 1);
+    EXPECT_EQ(available_cores(), wanted) << text;
+  }
+  unsetenv("OMP_NUM_THREADS");
+}
+
 TEST_F(Quota, NoneIsNoLimit) {
   EXPECT_EQ(cores(), INT_MAX);
   write("proc/self/cgroup", "not what the kernel writes\n:\n");

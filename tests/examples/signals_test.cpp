@@ -102,6 +102,9 @@ TEST(Signals, CtrlCIsSaidInOneLineAndIsStatus130) {
   program.call_at = "threads ";
   expect_facts(program.run(130, {"compare", "--hidden", "8", "--rounds", "1000"}, interrupt).err,
       {"interrupted"});
+  program.call_at = "f32 ";
+  expect_facts(program.run(130, {"train", "--dry-run", "--hidden", "2048,2048"}, interrupt).err,
+      {"interrupted in a dry run"});
 }
 
 // One alone asks: the child is ended by its alarm, or by us.

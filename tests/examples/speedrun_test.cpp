@@ -48,7 +48,7 @@ TEST(MnistSpeedrun, ItsRunsAreThoseOfTrainAndItsIntervalsTheirs) {
   EXPECT_EQ(all["images"], 300);
   EXPECT_EQ(all["steps"], 30);
   EXPECT_EQ(all["holds"], true);
-  expect_facts(all["machine"], {"1 threads"});
+  expect_facts(all["machine"], {", 1 thread, "});
 }
 
 TEST(MnistSpeedrun, ChoosesByImagesHeldOut) {

@@ -21,7 +21,7 @@ void one(Bytes bytes) {
       cli::add_epoch_flags(flags, train.optimizer, metric);
       cli::add_step_flags(flags, train.optimizer);
       cli::add_mode_flags(flags, train.mode);
-      cli::add_folder_flags(flags, train.run, metric, mnist::preset_names());
+      cli::add_folder_flags(flags, train.run, metric);
       cli::apply_config(
           std::string(text_of(bytes)), "F", flags, "train", {"train", "eval"}, source);
       flags.config("train");

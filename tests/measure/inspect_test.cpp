@@ -170,7 +170,18 @@ TEST(Inspect, TheTextWalksThroughEveryOp) {
           text, {op["formula"].get<std::string>().substr(0, 60), op["place"].get<std::string>()});
     }
   }
-  test::expect_facts(text, {"eager: 17 launches", "when the loss is known"});
+  test::expect_facts(text, {"eager: 17 launches", "when the loss is known", "attrs   trans_a=1"});
+  // Each buffer that is kept stands once, whatever number of ops reads it.
+  size_t kept = 0, told = 0, arcs = 0;
+  for (const Json& step : opened.json["steps"]) {
+    std::set<int> buffers;
+    for (const Json& arc : step["arcs"]) buffers.insert(arc["buffer"].get<int>());
+    kept += buffers.size();
+    arcs += step["arcs"].size();
+  }
+  for (size_t at = 0; (at = text.find("     keeps ", at)) != std::string::npos; ++at) ++told;
+  EXPECT_EQ(told, kept);
+  EXPECT_LT(kept, arcs) << "one is read by several";
   for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
        begin = end + 1)
     EXPECT_LE(end - begin, 100u) << text.substr(begin, end - begin);

@@ -224,6 +224,14 @@ TEST(CrossEntropy, RefusesByItsOwnNameAndNamesEveryTypeThatWorks) {
       [&] { cross_entropy(logits, Tensor::zeros({3})); });
   test::expect_error(Error::Kind::shape, {"cross_entropy: wrong rank: labels is f64[3, 5]"},
       [&] { cross_entropy(logits, logits); });
+  test::expect_error(Error::Kind::shape,
+      {"cross_entropy: wrong rank: scores are f64[2, 3, 5] cpu, labels i32[2, 3] cpu",
+          "hint: reshape(scores, {-1, C})"},
+      [&] {
+        cross_entropy(sample_tensor({2, 3, 5}, 1), Tensor::zeros({2, 3}, DType::i32));
+      });
+  test::expect_error(Error::Kind::data, {"label out of range: -100", "hint: an ignore_index"},
+      [&] { cross_entropy(logits, Tensor::full({3}, -100, DType::i32)); });
   test::expect_error(Error::Kind::dtype, {"nll: wrong element type", "i32 or i64"},
       [&] { nll(logits, Tensor::zeros({3})); });
   const Tensor labels = Tensor::from<int32_t>({0, 4, 1}, {3});
