@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/device/cpu_gemm.h"
-#include "core/lanes.h"
+#include "core/device/lanes.h"
 #include "core/parallel.h"
 #include "core/thread_buffer.h"
 

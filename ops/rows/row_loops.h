@@ -7,8 +7,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/device/lanes.h"
 #include "core/dtype.h"
-#include "core/lanes.h"
 #include "core/math.h"
 #include "core/parallel.h"
 #include "core/thread_buffer.h"

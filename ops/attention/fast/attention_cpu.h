@@ -6,7 +6,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/lanes.h"
+#include "core/device/lanes.h"
 #include "core/thread_buffer.h"
 #include "ops/attention/attention.h"
 

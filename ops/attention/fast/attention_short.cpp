@@ -2,7 +2,7 @@
 // computes): heads lie side by side in the lanes of vectors. A score, a weight or a sum is then one
 // operation for all of them, no number is broadcast and no vector is summed up, and a causal row
 // meets the keys that it reads and no other. A task is as many heads as a vector has lanes.
-#include "core/lanes.h"
+#include "core/device/lanes.h"
 #include "core/parallel.h"
 #include "ops/attention/fast/attention_cpu.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/lanes.h"
+#include "core/device/lanes.h"
 #include "ops/image/fast/masked_lanes.h"
 #include "ops/rows/row_loops.h"
 

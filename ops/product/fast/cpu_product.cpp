@@ -1,6 +1,6 @@
 #include "ops/product/cpu_product.h"
 
-#include "core/lanes.h"
+#include "core/device/lanes.h"
 
 namespace sinter::product_detail {
 namespace {
