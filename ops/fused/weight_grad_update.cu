@@ -13,7 +13,6 @@
 #include "ops/fused/fused.h"
 #include "ops/optim/update_kernel.cuh"
 #include "ops/product/gemm_launch.cuh"
-#include "ops/rows/block_table.cuh"
 
 namespace sinter::SINTER_KERNEL_NS {
 
@@ -121,6 +120,13 @@ template <class V> struct BlockList {
   int32_t first[kLayers] = {};
   SplitSums<V> split;
 
+  // One after the other: by halves, kernels in double spill on 8.0.
+  SINTER_DEVICE_FN int layer_of(int64_t block) const {
+    int l = 0;
+    SINTER_NO_UNROLL
+    while (l + 1 < layers && block >= first[l + 1]) ++l;
+    return l;
+  }
   // What a block of layer l makes, whose result has so many columns of tiles.
   SINTER_DEVICE_FN TileAt tile(int l, int block, int shares, int columns) const {
     const int part = block - first[l], share = part % shares, tile = part / shares;
@@ -142,7 +148,7 @@ template <class T, class Tiles> struct LayerShared {
 // f(layer, split, tile) for the tile, or the share of one, of this block.
 template <class T, class Tiles, class F>
 SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F& f) {
-  const int l = list_of_block(layers.blocks.first, layers.blocks.layers, block_x());
+  const int l = layers.blocks.layer_of(block_x());
   auto& layer = shared<LayerShared<T, Tiles>>().layer;
   share(layer, layers.of[l]);
   block_sync();
@@ -160,6 +166,7 @@ weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAt
   if (!makes_next_state(attrs))
     with_tile_of_list<V, FfmaShared<V>>(
         layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
+          if (is_idle(step)) return;
           ffma_product<kDy, kX>(Product<V>(layer.product),
               UpdateFromSums<V, Step>(layer.to, step, attrs), split, tile);
         });
@@ -176,6 +183,7 @@ weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAtt
   if (!makes_next_state(attrs))
     with_tile_of_list<T, MmaTiles<T>>(
         layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
+          if (is_idle(step)) return;
           mma_product<kDy, kX>(Product<T>(layer.product),
               UpdateFromSums<V, Step>(layer.to, step, attrs), split, tile);
         });

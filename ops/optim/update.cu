@@ -15,6 +15,7 @@ template <class V, int N> using UpdateTable = BlockTable<UpdateOperands<V>, N>;
 template <class Step, class V, int N>
 SINTER_DEVICE_FN void update_chunk_of_block(
     const UpdateTable<V, N>& table, const UpdateStep& step, const UpdateAttrs& attrs) {
+  if (is_idle(step)) return;
   const auto [operands, begin, end] = table.piece();
   const auto scalars = scalars_of<Step>(operands.skipped, step);
   update_elements(step_of<Step>(scalars, step, attrs), operands, begin, end);

@@ -46,13 +46,16 @@ struct TailShared {
 // What a parameter's formula needs of the state. Not a copy of all of it: its ticket is in motion.
 struct StepScalars {
   double lr, step_scale, root_scale, skipped;
-  int64_t idle;
 };
+// Nothing changes then. So the formulas are not asked, whose numbers would each be a choice, in a
+// register, and some kernels have none left.
+SINTER_DEVICE_FN bool is_idle(const UpdateStep& step) {
+  return step.state[offsetof(StepState, idle) / sizeof(int64_t)] != 0;
+}
 template <class Step>
 SINTER_DEVICE_FN StepScalars scalars_of(const In<double>& skipped, const UpdateStep& step) {
   const auto at = [&](size_t offset) { return step.scalars[offset / sizeof(double)]; };
-  StepScalars s{at(offsetof(StepState, lr)), 1, 1, 0,
-      step.state[offsetof(StepState, idle) / sizeof(int64_t)]};
+  StepScalars s{at(offsetof(StepState, lr)), 1, 1, 0};
   if constexpr (Step::kCountsSteps) {
     s.step_scale = at(offsetof(StepState, step_scale));
     s.root_scale = at(offsetof(StepState, root_scale));
@@ -60,6 +63,7 @@ SINTER_DEVICE_FN StepScalars scalars_of(const In<double>& skipped, const UpdateS
   }
   return s;
 }
+// REQUIRES: the step is not idle.
 template <class Step>
 SINTER_DEVICE_FN Step step_of(
     const StepScalars& s, const UpdateStep& step, const UpdateAttrs& attrs) {
@@ -67,7 +71,6 @@ SINTER_DEVICE_FN Step step_of(
   state.lr = s.lr;
   state.step_scale = s.step_scale;
   state.root_scale = s.root_scale;
-  state.idle = s.idle;
   if constexpr (Step::kCountsSteps) {
     if (s.skipped != 0) {
       state.step = step.state[offsetof(StepState, step) / sizeof(int64_t)];

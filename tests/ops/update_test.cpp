@@ -194,6 +194,48 @@ TEST(StepStateSimt, LossesAreSummedInOneShapeOnEveryDevice) {
 using StepStateGpu = test::GpuTest;
 TEST_F(StepStateGpu, LossesAreSummedInOneShape) { check_sums_of_losses({test::kCuda}); }
 
+// Of a step without a row that counts, whose gradients are 0, by the kernels that make them and
+// update by them: parameters and states stay to the bit as they were, and the tail ends it.
+TEST(StepStateSimt, AnIdleStepLeavesAllThatAProductUpdates) {
+  for (const Device device : {kCpu, Device{Device::Type::simt, 0}}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const OptimizerKind kind : {OptimizerKind::Sgd, OptimizerKind::Adam}) {
+        SCOPED_TRACE(str(device.str(), ", ", name_of(type)));
+        const auto values = [&](const Shape& shape, uint64_t seed, DType dtype) {
+          return cast(sample_tensor(shape, seed), dtype).to(device);
+        };
+        StepState idle = read_step_state(make_step_state());
+        idle.idle = 1;
+        const Tensor state = make_step_state(device), none;
+        write_step_state(state, idle);
+        Tensors in{scale(values({5, 3}, 1, type), 0), values({5, 8}, 2, type)};
+        for (const Shape& shape : {Shape{3, 8}, Shape{3}}) {
+          for (uint64_t seed = 3; seed < 6; ++seed)
+            in.push_back(abs(values(shape, seed, DType::f32)));
+          if (kind == OptimizerKind::Sgd) in.back() = none;
+          in.insert(in.end(), {none, none});
+        }
+        in.insert(in.end(), {state, none, none});
+        std::vector<std::vector<float>> before, after;
+        const auto keep = [&](auto& list) {
+          for (size_t i = 2; i + 3 < in.size(); ++i) {
+            if (in[i].defined()) list.push_back(in[i].to(kCpu).to_vector<float>());
+          }
+        };
+        keep(before);
+        apply(
+            kWeightGradUpdateOp, in, UpdateAttrs{.optimizer = kind, .momentum = 0.9, .tail = true});
+        keep(after);
+        EXPECT_EQ(after, before);
+        const StepState ended = read_step_state(state);
+        EXPECT_EQ(ended.idle, 0);
+        EXPECT_EQ(ended.idle_steps, 1);
+        EXPECT_EQ(ended.step, 0);
+      }
+    }
+  }
+}
+
 TEST(Clip, ScalesToTheNormOnlyWhenAbove) {
   const Tensor x = Tensor::from({3, 0, 4}, {3}), total = squared_norm(x);
   EXPECT_EQ(total.item(), 25);
