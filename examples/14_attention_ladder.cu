@@ -14,7 +14,6 @@ struct Attention {
   float scale;
 };
 
-SINTER_DEVICE_FN float larger(float a, float b) { return a > b ? a : b; }
 SINTER_DEVICE_FN float sum_of(float a, float b) { return a + b; }
 // Over kLanes neighbouring lanes; all of them get it.
 template <int kLanes = 32, class F> SINTER_DEVICE_FN float of_lanes(float x, const F& f) {

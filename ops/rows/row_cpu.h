@@ -3,11 +3,55 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
+#include "core/device/lanes.h"
 #include "ops/rows/row_formulas.h"
 #include "ops/rows/row_loops.h"
 
 namespace sinter::on_cpu {
+
+// f(first column, first row) of the squares of a whole tile that vectors can turn; the columns of
+// these. Numbers that are converted take no part.
+template <class T, class V, class F> int64_t for_squares(int64_t rows, int64_t cols, const F& f) {
+  if constexpr (!std::is_same_v<T, V>) {
+    return 0;
+  } else {
+    const int64_t end = rows < kLanes ? 0 : cols - cols % kLanesOf<V>;
+    for (int64_t c = 0; c < end; c += kLanesOf<V>)
+      for (int64_t l = 0; l < kLanes; l += kLanesOf<V>) f(c, l);
+    return end;
+  }
+}
+// Lanes beyond `rows` get zeros. Column by column: the rows are then kLanes streams, and the tile
+// is written in order.
+template <class T, class V>
+void load_tile(const T* x, int64_t rows, int64_t cols, V* __restrict tile) {
+  constexpr int n = kLanesOf<V>;
+  int64_t c = for_squares<T, V>(rows, cols, [&](auto c, int64_t l) {
+    Lanes<V> square[n];
+    SINTER_UNROLLED for (int i = 0; i < n; ++i) square[i] = load(x + (l + i) * cols + c);
+    turn(square);
+    SINTER_UNROLLED for (int i = 0; i < n; ++i) store(tile + (c + i) * kLanes + l, square[i]);
+  });
+  for (; c < cols; ++c) {
+    for (int64_t l = 0; l < rows; ++l) tile[c * kLanes + l] = V(x[l * cols + c]);
+    std::fill(tile + c * kLanes + rows, tile + (c + 1) * kLanes, V(0));
+  }
+}
+template <class T, class V>
+void store_tile(const V* tile, int64_t rows, int64_t cols, T* __restrict x) {
+  constexpr int n = kLanesOf<V>;
+  int64_t c = for_squares<T, V>(rows, cols, [&](auto c, int64_t l) {
+    Lanes<V> square[n];
+    SINTER_UNROLLED for (int i = 0; i < n; ++i) square[i] = load(tile + (c + i) * kLanes + l);
+    turn(square);
+    SINTER_UNROLLED for (int i = 0; i < n; ++i) store(x + (l + i) * cols + c, square[i]);
+  });
+  for (; c < cols; ++c) {
+    for (int64_t l = 0; l < rows; ++l) x[l * cols + c] = T(tile[c * kLanes + l]);
+  }
+}
 
 // A place in a tile, of a column and a row.
 struct TilePlace {

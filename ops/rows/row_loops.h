@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 
-#include "core/device/lanes.h"
 #include "core/dtype.h"
 #include "core/math.h"
 #include "core/parallel.h"
@@ -18,47 +16,6 @@ namespace sinter {
 // tile[c * kLanes + l] is column c of row l: a loop over l is one vector, however short the rows
 // are.
 inline constexpr int64_t kLanes = 16;
-
-// f(first column, first row) of the squares of a whole tile that vectors can turn; the columns of
-// these. Numbers that are converted take no part.
-template <class T, class V, class F> int64_t for_squares(int64_t rows, int64_t cols, const F& f) {
-  if (!std::is_same_v<T, V> || rows < kLanes) return 0;
-  const int64_t end = cols - cols % kLanesOf<V>;
-  for (int64_t c = 0; c < end; c += kLanesOf<V>)
-    for (int64_t l = 0; l < kLanes; l += kLanesOf<V>) f(c, l);
-  return end;
-}
-// Lanes beyond `rows` get zeros. Column by column: the rows are then kLanes streams, and the tile
-// is written in order.
-template <class T, class V>
-void load_tile(const T* x, int64_t rows, int64_t cols, V* __restrict tile) {
-  constexpr int n = kLanesOf<V>;
-  int64_t c = for_squares<T, V>(rows, cols, [&](int64_t c, int64_t l) {
-    Lanes<V> square[n];
-    SINTER_UNROLLED for (int i = 0; i < n; ++i)
-        std::memcpy(&square[i], x + (l + i) * cols + c, sizeof square[i]);
-    turn(square);
-    SINTER_UNROLLED for (int i = 0; i < n; ++i) store(tile + (c + i) * kLanes + l, square[i]);
-  });
-  for (; c < cols; ++c) {
-    for (int64_t l = 0; l < rows; ++l) tile[c * kLanes + l] = V(x[l * cols + c]);
-    std::fill(tile + c * kLanes + rows, tile + (c + 1) * kLanes, V(0));
-  }
-}
-template <class T, class V>
-void store_tile(const V* tile, int64_t rows, int64_t cols, T* __restrict x) {
-  constexpr int n = kLanesOf<V>;
-  int64_t c = for_squares<T, V>(rows, cols, [&](int64_t c, int64_t l) {
-    Lanes<V> square[n];
-    SINTER_UNROLLED for (int i = 0; i < n; ++i) square[i] = load(tile + (c + i) * kLanes + l);
-    turn(square);
-    SINTER_UNROLLED for (int i = 0; i < n; ++i)
-        std::memcpy(x + (l + i) * cols + c, &square[i], sizeof square[i]);
-  });
-  for (; c < cols; ++c) {
-    for (int64_t l = 0; l < rows; ++l) x[l * cols + c] = T(tile[c * kLanes + l]);
-  }
-}
 
 // f(first row, rows <= kLanes) for tiles of all rows, on all threads. row_bytes: about the work of
 // one row, as in grain_of.
