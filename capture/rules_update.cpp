@@ -59,8 +59,10 @@ void join_steps(const Rewriter& r, const std::vector<int>& members, Node& fused)
 }
 
 // Node i and all later ones of its step that `joins` it, up to the first that may not run beside
-// those before it, as one launch of `op`: the operands of each, then those of the step once.
-template <class Joins> bool join_list(Rewriter& r, int i, const OpDef& op, const Joins& joins) {
+// those before it, as one launch of `op`: the operands of each, then those of the step once. Not
+// fewer than `least`.
+template <class Joins>
+bool join_list(Rewriter& r, int i, const OpDef& op, size_t least, const Joins& joins) {
   std::vector<int> members;
   Node fused{.op = &op, .role = Role::update};
   const int state = step_operand(r.node(i), 0);
@@ -78,7 +80,7 @@ template <class Joins> bool join_list(Rewriter& r, int i, const OpDef& op, const
     }
     if (ends_step(other, state)) break;
   }
-  if (members.size() < 2) return false;
+  if (members.size() < least) return false;
   join_steps(r, members, fused);
   return r.fuse(op.name.c_str(), members, std::move(fused));
 }
@@ -175,19 +177,22 @@ bool rule::weight_grad_update(Rewriter& r, int i) {
 //
 //   A layer joins the first one if it has the same optimizer and rows of the same type, for which
 //   one kernel is compiled. The launch stands where the last one stood: only there is every dy
-//   known, and every old W read (dX1 reads W1, so the update of W1 waits for it). On the CPU a
-//   layer is best updated while its dy is in cache, so none waits: those join that stand side by
-//   side, with nothing but updates between, as behind count_rows(), which all of them read.
+//   known, and every old W read (dX1 reads W1, so the update of W1 waits for it). On the CPU it
+//   saves no more than a launch's dispatch, and tables lose a layer's own time: there four or more
+//   join that stand side by side, with nothing but updates between, as those of a GPT do.
 bool rule::join_layers(Rewriter& r, int i) {
   const Node first = r.node(i);
   if (first.op != &kWeightGradUpdateOp) return false;
   const DType dtype = r.graph.values[first.in[0]].dtype;
+  // Nodes without an op were fused.
+  const auto lets_pass = [&](const Node& node) {
+    return !node.op || node.op == first.op || is_update(node);
+  };
   int end = i + 1;  // of those side by side
-  while (end < int(r.graph.nodes.size()) && (r.node(end).op == first.op || is_update(r.node(end))))
-    ++end;
-  return join_list(r, i, kWeightGradUpdateOp, [&](int n) {
-    return (r.device != Device::Type::cpu || n < end) &&
-           r.graph.values[r.node(n).in[0]].dtype == dtype;
+  while (end < int(r.graph.nodes.size()) && lets_pass(r.node(end))) ++end;
+  const bool on_cpu = r.device == Device::Type::cpu;
+  return join_list(r, i, kWeightGradUpdateOp, on_cpu ? 4 : 2, [&](int n) {
+    return (!on_cpu || n < end) && r.graph.values[r.node(n).in[0]].dtype == dtype;
   });
 }
 
@@ -195,7 +200,7 @@ bool rule::join_layers(Rewriter& r, int i) {
 bool rule::multi_tensor_update(Rewriter& r, int i) {
   if (!is_update(r.node(i))) return false;
   const DType dtype = r.graph.values[r.node(i).in[kParam]].dtype;  // one launch per element type
-  return join_list(r, i, kMultiTensorUpdateOp,
+  return join_list(r, i, kMultiTensorUpdateOp, 2,
       [&](int n) { return r.graph.values[r.node(n).in[kParam]].dtype == dtype; });
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tests/capture/step_util.h"
+#include "tests/closeness.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -265,6 +266,27 @@ TEST(Rewrite, UpdatesOfInterleavedParametersFuse) {
   EXPECT_EQ(nodes, wanted_nodes) << misses;
   EXPECT_EQ(misses, wanted_misses);
   EXPECT_EQ(weights, wanted_weights);
+}
+
+// Note [Joining the updates of all layers]
+TEST(Rewrite, FourLayersSideBySideAreUpdatedByOneLaunch) {
+  for (const std::vector<int64_t>& sizes :
+      {std::vector<int64_t>{20, 16, 16, 10}, std::vector<int64_t>{20, 16, 16, 16, 10}}) {
+    // f64: Adam makes an error e of a gradient one of up to lr e / eps = 1e5 e.
+    TrainOptions options{.sizes = sizes, .dtype = DType::f64};
+    Training eager(options), fused(options);
+    Step step(fused.function(), fused.step_options());
+    for (uint64_t i = 0; i < 4; ++i) {
+      eager.function()(batch_of(options, 8, i));
+      step(batch_of(options, 8, i));
+    }
+    const auto updates = std::ranges::count_if(step.captured()->fused.graph.nodes,
+        [](const auto& node) { return node.op == &kWeightGradUpdateOp; });
+    EXPECT_EQ(updates, sizes.size() > 4 ? 1 : 3);
+    for (size_t p = 0; p < eager.net.parameters().size(); ++p)
+      EXPECT_TRUE(test::close(fused.net.parameters()[p].to_vector<double>(),
+          eager.net.parameters()[p].to_vector<double>(), {.absolute = 1e-9}));
+  }
 }
 
 }  // namespace
