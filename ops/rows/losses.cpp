@@ -119,7 +119,9 @@ Tensor of_rows_that_count(
 // was called: `op` and its first operand.
 Tensor labels_of(
     const char* op, const Signature& rule, const Tensor& scores, const Tensor& labels) {
-  SINTER_CHECK(scores.rank() < 3 || labels.rank() != scores.rank() - 1, shape,
+  const bool of_places = scores.defined() && labels.defined() && scores.rank() > 2 &&
+                         labels.rank() == scores.rank() - 1;
+  SINTER_CHECK(!of_places, shape,
       str(op, ": wrong rank: scores are ", scores.describe(), ", labels ", labels.describe(),
           "; a row of scores for each label, [B, C] and [B]"),
       "reshape(scores, {-1, C}) and reshape(labels, {-1})");
