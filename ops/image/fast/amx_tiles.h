@@ -3,6 +3,8 @@
 
 #include "ops/image/fast/image_lanes.h"
 
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__)
+
 #define SINTER_AMX 1
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -79,3 +81,5 @@ inline Row pack_pairs(Row a, Row b) {
 }
 
 }  // namespace sinter::conv::amx
+
+#endif

@@ -15,7 +15,7 @@
 
 #ifdef SINTER_AMX_TILES  // a test has tiles of plain loops
 #include SINTER_AMX_TILES
-#elif defined(__AMX_BF16__) && defined(__AVX512BF16__)
+#else
 #include "ops/image/fast/amx_tiles.h"
 #endif
 
