@@ -279,7 +279,13 @@ void GptJob::show(nn::Module& trained, cli::Output& out) {
   out.result_text("\n" + printable(samples) + "\n");
 }
 
-std::string GptJob::read(const std::string& run_or_file) {
+std::string GptJob::saved_config() {
+  cli::CommonFlags common;
+  GptJob saved(common);
+  return from_.empty() ? "" : read(from_, saved);
+}
+
+std::string GptJob::read(const std::string& run_or_file, GptJob& saved) {
   const std::string path =
       cli::find_checkpoint(run_or_file, {cli::kModelFile, cli::kBestFile, cli::kLastFile});
   nn::SafetensorsFile file = nn::read_safetensors(path);
@@ -289,8 +295,6 @@ std::string GptJob::read(const std::string& run_or_file) {
           ": which letters and layers the model has is not known"),
       "gpt train writes it with the weights");
   std::erase_if(file.tensors, [](const auto& t) { return t.name.starts_with("sinter."); });
-  cli::CommonFlags common;
-  GptJob saved(common);
   const std::string flags_of_run =
       cli::saved_flags(config->second, shown(path), saved).config("train");
   saved_.emplace(path, std::move(file));
@@ -300,8 +304,7 @@ std::string GptJob::read(const std::string& run_or_file) {
 std::shared_ptr<Gpt> GptJob::open(const std::string& run_or_file, Device device, cli::Output& out) {
   cli::CommonFlags common;
   GptJob saved(common);
-  const std::string config = read(run_or_file);
-  cli::saved_flags(config, saved_->first, saved);
+  read(run_or_file, saved);
   model = saved.model;
   symbols_ = saved.symbols_;
   stream_ = saved.stream_;

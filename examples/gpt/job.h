@@ -27,7 +27,7 @@ class GptJob : public cli::TensorJob {
     return "names: a microgpt in 1,000 steps; record: the best after a second; shakespeare: a "
            "nanoGPT of one text; other flags given win";
   }
-  std::string saved_config() override { return from_.empty() ? "" : read(from_); }
+  std::string saved_config() override;
 
   std::string name() const override { return "gpt"; }
   std::string describe() const override;
@@ -71,8 +71,8 @@ class GptJob : public cli::TensorJob {
   // begin, and those of the test, which are a tenth, one at least.
   std::array<int64_t, 2> parts_of_set(int64_t n) const;
   std::shared_ptr<Gpt> make_gpt(Device device) const;
-  // The weights of a run, and its config. Throws checkpoint.
-  std::string read(const std::string& run_or_file);
+  // The weights of a run, and its config, which `saved` takes. Throws checkpoint.
+  std::string read(const std::string& run_or_file, GptJob& saved);
   bool is_bytes() const { return symbols_ == "bytes"; }
   std::string file_, symbols_ = "chars", letters_, dtype_ = "f32", from_;
   std::optional<int64_t> val_;

@@ -2,7 +2,6 @@
 // computes): heads lie side by side in the lanes of vectors. A score, a weight or a sum is then one
 // operation for all of them, no number is broadcast and no vector is summed up, and a causal row
 // meets the keys that it reads and no other. A task is as many heads as a vector has lanes.
-#include "core/device/lanes.h"
 #include "core/parallel.h"
 #include "ops/attention/fast/attention_cpu.h"
 
@@ -55,13 +54,8 @@ template <class T> class Pack {
         [=]<bool kWhole>(std::bool_constant<kWhole>, const T* const* heads, int64_t at,
             int64_t column, int64_t there, int64_t place) {
           Quad<V> square[kSquare];
-          SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) {
-            if constexpr (kWhole) {
-              square[i] = load<kSquare>(heads[i] + at);
-            } else {
-              square[i] = part_of<V>(heads[i] + at, column, there);
-            }
-          }
+          SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) square[i] =
+              part_of<V>(heads[i] + at, kWhole ? 1 : column, kWhole ? kSquare : there);
           turn(square);
           SINTER_UNROLLED for (int i = 0; i < kSquare; ++i)
               store(to + place + i * kLanes, square[i] * factor);

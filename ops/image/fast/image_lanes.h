@@ -20,10 +20,7 @@ inline constexpr int kAccumulators = 12;
 inline constexpr int kVectorBytes = std::max(32, sinter::kVectorBytes);
 template <class V> inline constexpr int kImages = kVectorBytes / static_cast<int>(sizeof(V));
 // A vector of an E for each image: of the values, or of bytes beside them, where a maximum was.
-template <class V, class E> struct VectorOf {
-  typedef E type __attribute__((vector_size(kImages<V> * sizeof(E)), may_alias));
-};
-template <class V, class E> using Vector = typename VectorOf<V, E>::type;
+template <class V, class E> using Vector = sinter::Lanes<E, kImages<V>>;
 template <class V> using Lanes = Vector<V, V>;
 template <class V> using Bytes = Vector<V, uint8_t>;
 template <class V> Lanes<V> load_lanes(const V* p) { return *reinterpret_cast<const Lanes<V>*>(p); }
