@@ -55,21 +55,39 @@ inline Lanes<double> fma(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
 #endif
 }
 
-// Turns a square of as many vectors as they have lanes, by swapping blocks of 1, 2, 4, .. lanes.
-template <int D, class Vec, int... J>
-[[gnu::always_inline]] inline void swap_blocks(
-    Vec (&v)[sizeof...(J)], std::integer_sequence<int, J...>) {
+// Turns squares of N vectors by N lanes, which lie side by side in the vectors, by swapping blocks
+// of 1, 2, 4, .. lanes.
+template <int D, class Vec, int N, int... J>
+[[gnu::always_inline]] inline void swap_blocks(Vec (&v)[N], std::integer_sequence<int, J...>) {
   constexpr int n = sizeof...(J);
-  SINTER_UNROLLED for (int i = 0; i < n; ++i) {
+  SINTER_UNROLLED for (int i = 0; i < N; ++i) {
     if (i & D) continue;
     const Vec a = v[i], b = v[i + D];
     v[i] = __builtin_shufflevector(a, b, (J & D ? n + J - D : J)...);
     v[i + D] = __builtin_shufflevector(a, b, (J & D ? n + J : J + D)...);
   }
-  if constexpr (2 * D < n) swap_blocks<2 * D>(v, std::integer_sequence<int, J...>());
+  if constexpr (2 * D < N) swap_blocks<2 * D>(v, std::integer_sequence<int, J...>());
 }
 template <class Vec, int N> [[gnu::always_inline]] inline void turn(Vec (&v)[N]) {
-  swap_blocks<1>(v, std::make_integer_sequence<int, N>());
+  swap_blocks<1>(v, std::make_integer_sequence<int, sizeof(Vec) / sizeof(v[0][0])>());
+}
+
+// One vector of two, and its halves.
+template <class Vec, int... J>
+[[gnu::always_inline]] inline auto lanes_of(Vec a, Vec b, std::integer_sequence<int, J...>) {
+  return __builtin_shufflevector(a, b, J...);
+}
+template <class Vec> [[gnu::always_inline]] inline auto joined(Vec a, Vec b) {
+  return lanes_of(a, b, std::make_integer_sequence<int, 2 * sizeof(a) / sizeof(a[0])>());
+}
+template <class Vec> [[gnu::always_inline]] inline auto lower_half(Vec v) {
+  return lanes_of(v, v, std::make_integer_sequence<int, sizeof(v) / sizeof(v[0]) / 2>());
+}
+template <class Vec> [[gnu::always_inline]] inline auto upper_half(Vec v) {
+  constexpr int half = sizeof(v) / sizeof(v[0]) / 2;
+  return [&]<int... J>(std::integer_sequence<int, J...>) {
+    return __builtin_shufflevector(v, v, (half + J)...);
+  }(std::make_integer_sequence<int, half>());
 }
 
 }  // namespace sinter

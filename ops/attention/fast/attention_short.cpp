@@ -50,33 +50,38 @@ template <class T> class Pack {
   // `factor` times; 0 behind the depth and the last row, whose number is made a multiple of
   // kAtOnce. A lane without a head has the first one.
   void load_heads(const Heads<const T>& x, int64_t rows, V factor, V* to) const {
-    each_square(x, rows,
+    each_squares(x, rows,
         [=]<bool kWhole>(std::bool_constant<kWhole>, const T* const* heads, int64_t at,
             int64_t column, int64_t there, int64_t place) {
-          Quad<V> square[kSquare];
-          SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) square[i] =
-              part_of<V>(heads[i] + at, kWhole ? 1 : column, kWhole ? kSquare : there);
-          turn(square);
+          const auto quad = [=](int64_t l) {
+            return part_of<V>(heads[l] + at, kWhole ? 1 : column, kWhole ? kSquare : there);
+          };
+          Lanes<V> squares[kSquare];
+          SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) squares[i] =
+              joined_quads<kLanes>(quad, i);
+          turn(squares);
           SINTER_UNROLLED for (int i = 0; i < kSquare; ++i)
-              store(to + place + i * kLanes, square[i] * factor);
+              store(to + place + i * kLanes, squares[i] * factor);
         });
     std::fill_n(to + rows * row(), (round_up(rows, kAtOnce) - rows) * row(), V(0));
   }
   void store_heads(const V* from, int64_t rows, V factor, const Heads<T>& x) const {
-    each_square(x, rows,
+    each_squares(x, rows,
         [=, this]<bool kWhole>(std::bool_constant<kWhole>, T* const* heads, int64_t at, int64_t,
             int64_t there, int64_t place) {
-          Quad<V> square[kSquare];
-          SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) square[i] =
-              load<kSquare>(from + place + i * kLanes) * factor;
-          turn(square);
-          if constexpr (kWhole) {
-            SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) store(heads[i] + at, square[i]);
-          } else {
-            for (int64_t i = 0; i < std::min<int64_t>(kSquare, heads_ - place % kLanes); ++i)
-              for (int64_t d = 0; d < std::min<int64_t>(kSquare, there); ++d)
-                heads[i][at + d] = T(square[i][d]);
-          }
+          const auto put = [=, this](int64_t l, Quad<V> quad) {
+            if constexpr (kWhole) {
+              store(heads[l] + at, quad);
+            } else {
+              for (int64_t d = 0; l < heads_ && d < std::min<int64_t>(kSquare, there); ++d)
+                heads[l][at + d] = T(quad[d]);
+            }
+          };
+          Lanes<V> squares[kSquare];
+          SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) squares[i] =
+              load(from + place + i * kLanes) * factor;
+          turn(squares);
+          SINTER_UNROLLED for (int i = 0; i < kSquare; ++i) each_quad(squares[i], i, put);
         });
   }
   // f(number of [B, H, S], its place in [row, lane])
@@ -89,19 +94,35 @@ template <class T> class Pack {
   template <class E> E* at(const Heads<E>& x, int64_t lane) const {
     return x.at((first_ + lane) / n_.heads, (first_ + lane) % n_.heads, 0);
   }
+  // quad(i), quad(i + kSquare), .. in a vector of kCount numbers, and f(i, quad) of each of them.
+  template <int kCount, class F>
+  [[gnu::always_inline]] static auto joined_quads(const F& quad, int64_t i) {
+    if constexpr (kCount == kSquare) {
+      return quad(i);
+    } else {
+      return joined(
+          joined_quads<kCount / 2>(quad, i), joined_quads<kCount / 2>(quad, i + kCount / 2));
+    }
+  }
+  template <class Vec, class F>
+  [[gnu::always_inline]] static void each_quad(Vec v, int64_t i, const F& f) {
+    if constexpr (sizeof v == sizeof(Quad<V>)) {
+      f(i, v);
+    } else {
+      each_quad(lower_half(v), i, f);
+      each_quad(upper_half(v), i + sizeof v / sizeof(V) / 2, f);
+    }
+  }
   // f(whole, heads, from where on in them, .., how many numbers are there, place in [row, width,
-  // lane]) of kSquare numbers of kSquare heads, all of which are there where `whole`.
-  template <class E, class F> void each_square(const Heads<E>& x, int64_t rows, const F& f) const {
+  // lane]) of kSquare numbers of all heads, all of which are there where `whole`.
+  template <class E, class F> void each_squares(const Heads<E>& x, int64_t rows, const F& f) const {
     const int64_t next = x.strides[2], column = x.strides[3];
+    E* heads[kLanes];
+    for (int64_t l = 0; l < kLanes; ++l) heads[l] = at(x, l < heads_ ? l : 0);
     const auto all = [&](auto whole) {
-      for (int64_t l = 0; l < kLanes; l += kSquare) {
-        E* heads[kSquare];
-        for (int i = 0; i < kSquare; ++i) heads[i] = at(x, l + i < heads_ ? l + i : 0);
-        for (int64_t r = 0; r < rows; ++r)
-          for (int64_t d = 0; d < width_; d += kSquare)
-            f(whole, heads, r * next + d * column, column, n_.depth - d,
-                (r * width_ + d) * kLanes + l);
-      }
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t d = 0; d < width_; d += kSquare)
+          f(whole, heads, r * next + d * column, column, n_.depth - d, (r * width_ + d) * kLanes);
     };
     if constexpr (std::is_same_v<T, V>) {
       if (column == 1 && n_.depth % kSquare == 0 && heads_ == kLanes) return all(std::true_type());
