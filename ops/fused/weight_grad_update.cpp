@@ -144,14 +144,13 @@ void run_whole(
   const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
   V* grad = thread_buffer<V, BufferFor::sums>(outs * ins + outs);
   multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
-  column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
-  const UpdateGroup of_weight = weight_of(layer);
+  const UpdateGroup of_weight = weight_of(layer), of_bias = bias_of(layer);
+  if (of_bias.param.defined()) column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
   with_update<V>(attrs.optimizer, attrs, state, [&](const auto& step_of) {
     const UpdatePointers<V> w(of_weight);
     const auto step = step_of(of_weight);
     parallel_for(outs * ins, grain_of(7 * sizeof(V)),
         [&](int64_t begin, int64_t end) { w.apply(step, begin, grad + begin, end - begin); });
-    const UpdateGroup of_bias = bias_of(layer);
     if (of_bias.param.defined())
       UpdatePointers<V>(of_bias).apply(step_of(of_bias), 0, grad + outs * ins, outs);
   });
