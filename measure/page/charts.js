@@ -110,7 +110,7 @@ function placeNames(dots, taken, graph, wide_graph) {
   taken.push(...dots.map(d =>
     [d.cx - .7 * d.size, d.cy - .7 * d.size, 1.4 * d.size, 1.4 * d.size]));
   for (const {cx, cy, size, r: {name}, paint} of dots) {
-    const wide = name.length * 7, right = size + 4, above = -size - 5, below = size + 14;
+    const wide = widthOf(name), right = size + 4, above = -size - 5, below = size + 14;
     const free = [[right, 4], [-wide - right, 4], [-wide / 2, above], [-wide / 2, below],
       [right, below], [right, above], [-wide - right, below], [-wide - right, above]]
       .map(([dx, dy]) => [cx + dx, cy + dy - 11, wide, 14])
@@ -135,8 +135,9 @@ function roofline(view) {
       label(x.at(v), B + 18, String(+v.toPrecision(1)), {...kSoft, ...kInTheMiddle}));
   }
   for (const v of y.ticks) {
-    graph.append(line(L, y.at(v), R, y.at(v), {stroke: 'var(--faint)'}), label(L - 8, y.at(v) + 4,
-      scaled(v, [[1e12, 'T', 0], [1e9, 'G', 0], [1e6, 'M', 0]]), {...kSoft, ...kToTheRight}));
+    const power = scaled(v, [[1e12, 'T', 0], [1e9, 'G', 0], [1e6, 'M', 0], [1e3, 'k', 0]]);
+    graph.append(line(L, y.at(v), R, y.at(v), {stroke: 'var(--faint)'}),
+      label(L - 8, y.at(v) + 4, power, {...kSoft, ...kToTheRight}));
   }
   graph.append(label(0, T - 16, 'FLOP/s'), label((L + R) / 2, B + 46,
     wide < 600 ? 'FLOP per byte' : 'FLOP per byte (of the least bytes an op must move)',
@@ -149,8 +150,9 @@ function roofline(view) {
     graph.append(node('polyline',
       {points: points.join(' '), fill: 'none', stroke: 'var(--soft)', 'stroke-width': 2}),
       label(R, roof, 'GEMM ' + rate(gemm_flops, 'FLOP/s'), {...kToTheRight, class: 'halo'}),
-      label(x.at(low) + 14, side - 2, 'copy ' + rate(copy_bytes, 'B/s'), {class: 'halo'}));
-    taken.push([R - 130, roof - 12, 130, 16], [x.at(low) + 14, side - 14, 105, 16]);
+      label(x.at(low) + 14, Math.min(side + 12, B - 4), 'copy ' + rate(copy_bytes, 'B/s'),
+        {class: 'halo'}));
+    taken.push([R - 130, roof - 12, 130, 16], [x.at(low) + 14, side, 105, 16]);
   }
   for (const d of dots) Object.assign(d, {cx: x.at(d.x), cy: y.at(d.y)});
   // From the eager rows to the one that they became.
@@ -170,7 +172,7 @@ function roofline(view) {
   placeNames(dots, taken, graph, wide);
   view.append(card('Roofline',
     roofs ? 'measured roofs; the larger a dot, the more of the step it takes'
-          : 'no roofs: this machine was not calibrated (mnist calibrate)',
+          : 'no roofs: this machine was not calibrated (the command calibrate)',
     legend([...new Set(D.profiles.map(p => p.mode))],
       `${count(without, 'row')} without FLOPs or time not drawn`), graph));
   drawn.roofline = graph.querySelectorAll('circle.dot').length + without;
@@ -182,7 +184,7 @@ function bars(view) {
   const times = isTimed();
   const bar = (us, mode) => node('div', {},
     node('span', {class: 'bar', style: `width:${80 * us / top}%; background:var(--${mode})`}),
-    us === null ? ' -' : ` ${us} us`);
+    us === null ? ' -' : ' ' + time(1e3 * us));
   const kilobytes = n => (n / 1e3).toFixed(1);
   const rows = c.rows.map(r => node('div', {class: 'pair' + (times ? '' : ' untimed')},
     node('div', {}, node('b', {}, r.fused), node('div', {class: 'note'}, r.eager)),

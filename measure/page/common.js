@@ -48,15 +48,21 @@ const figure = (name, value, text) =>
 // A kernel's name read aloud, as the program did, to stand under another text; or nothing.
 const reading = kernel => D.names[kernel] ? `\n\n${kernel}\n${D.names[kernel].trim()}` : '';
 
+// How wide a text of a picture is, in the font of this machine.
+const pen = node('canvas').getContext('2d');
+pen.font = '12px system-ui, sans-serif';
+const widthOf = text => pen.measureText(text).width;
+
 // A box of a flame graph or a timeline, with its name where there is room.
 function nameColour(name) {
   let hash = 0;
   for (const c of name) hash = (hash * 31 + c.codePointAt(0)) % 360;
-  return `hsl(${(hash * 137) % 360} 48% 62%)`;
+  return `hsl(${(hash * 137) % 360} 48% 70%)`;
 }
 const kDark = {style: 'fill:#1c2430'};  // on bright boxes
 const namedBox = (name, x, y, wide, fill) => [box(x, y, Math.max(wide - 1, .4), 20, fill),
-  wide > 42 ? label(x + 5, y + 14, cut(name, Math.floor(wide / 7.2)), kDark) : null];
+  wide > 42 ? label(x + 5, y + 14,
+    cut(name, Math.floor(name.length * (wide - 9) / widthOf(name))), kDark) : null];
 
 // ---- numbers as text
 const arrows = text => text.replaceAll('->', '\u2192');
@@ -69,7 +75,8 @@ const time = ns => scaled(ns, [[1e9, 's', 2], [1e6, 'ms', 2], [1e3, 'us', 1], [1
 const bytes = n => scaled(n, [[1e9, 'GB', 2], [1e6, 'MB', 2], [1e3, 'kB', 1], [1, 'B', 0]]);
 const flops = n =>
   scaled(n, [[1e9, 'GFLOP', 2], [1e6, 'MFLOP', 2], [1e3, 'kFLOP', 1], [1, 'FLOP', 0]]);
-const rate = (x, unit) => scaled(x, [[1e12, 'T' + unit, 1], [1e9, 'G' + unit, x >= 1e10 ? 0 : 1]]);
+const rate = (x, unit) => scaled(x, [[1e12, 'T' + unit, 1], [1e9, 'G' + unit, x >= 1e10 ? 0 : 1],
+  [1e6, 'M' + unit, 1], [1e3, 'k' + unit, 1]]);
 const count = (n, word) => `${n} ${word}${n === 1 ? '' : word.endsWith('h') ? 'es' : 's'}`;
 const short = x => x === null ? '-' : String(+x.toPrecision(3));
 const sum = a => a.reduce((x, y) => x + y, 0);

@@ -53,7 +53,11 @@ try {
   byId('nav').hidden = kViews.length < 2;
   // The pictures are drawn anew, as wide as there is room, and in the colours that are asked for.
   const drawAgain = () => kViews.filter(v => v[0] !== 'summary').forEach(draw);
-  window.addEventListener('resize', drawAgain);
+  let wide = window.innerWidth;  // a phone that hides its address bar changes the height alone
+  window.addEventListener('resize', () => {
+    if (wide !== window.innerWidth) drawAgain();
+    wide = window.innerWidth;
+  });
   window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAgain);
   window.addEventListener('hashchange', show);
   window.addEventListener('keydown', event => {

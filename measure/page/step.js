@@ -23,10 +23,12 @@ function place(operand) {
 }
 function valueCard(operand) {
   const p = step().pictures[operand.picture];
+  const pixels = p.pixels.length, all = sum(p.counts);
   const facts = `${short(p.low)} .. ${short(p.high)}, mean ${short(p.mean)}, ` +
-    `deviation ${short(p.deviation)}` + (p.zeros ? `, ${(100 * p.zeros).toFixed(0)} % zeros` : '');
+    `deviation ${short(p.deviation)}` + (p.zeros ? `, ${(100 * p.zeros).toFixed(0)} % zeros` : '') +
+    (pixels < all ? `; ${pixels} of ${all} drawn` : '');
   return node('div', {class: 'value'}, node('h3', {}, operand.name), node('small', {},
-    `${operand.type}, `, figure('place', operand.buffer, place(operand))), heat(p, 300),
+    `${operand.type}, `, figure('place', operand.buffer, place(operand))), heat(p, 270),
     node('small', {}, facts), histogram(p));
 }
 
@@ -146,7 +148,7 @@ function switches() {
     node('p', {class: 'row'}, shown(0, 'launches', String, ' launches'),
       shown(1, 'bytes', bytes, ' moved'), shown(2, 'arena', bytes, ' of arena')),
     note(off.length
-      ? `as mnist compare --rules=${[set, ...off.map(n => '-' + n)].join(',')} counts`
+      ? `as --rules=${[set, ...off.map(n => '-' + n)].join(',')} counts`
       : 'A click switches a rule off, and the step is counted as the other rules fuse it then. ' +
         'The ops that are drawn stay those of all rules.'));
 }

@@ -17,7 +17,7 @@ const kMeaning = {
   'Self CUDA': 'Self CPU, but on the device',
   'CUDA total': 'CPU total, but on the device', 'Made of': 'the ops that it stands for',
   'p95': '95 of 100 steps take less self time',
-  'Disp': 'the part of self time outside the kernel: checks, shapes, memory',
+  'Disp': 'the part of self time outside the kernel, in us: checks, shapes, memory',
   'Calls': 'a step', 'Launch': 'kernels it starts, a step', 'MFLOP': 'arithmetic by its definition',
   'kB': 'each operand read or written once', 'FLOP/B': 'arithmetic for each byte',
   '%roof': 'share that it reaches of what this machine can do, by arithmetic or by bytes',
@@ -32,10 +32,10 @@ const kMeaning = {
   'Flags': 'HOT: 40 % and more; MANY: calls, and the rule that joins them; ' +
     'DRILL: look at that child; SURPRISE: over 3 times what was predicted',
 };
-const meanings = () => node('details', {},
+const meanings = titles => node('details', {},
   node('summary', {class: 'note'}, 'What the columns mean'),
   node('dl', {class: 'terms'}, ...Object.entries(kMeaning).flatMap(([name, text]) =>
-    [node('dt', {}, name), node('dd', {}, text)])));
+    titles.includes(name) ? [node('dt', {}, name), node('dd', {}, text)] : [])));
 
 // The cells of the table in text, without the columns that no row knows; a click sorts.
 const kMemory = ['Alloc kB', 'Freed kB', 'Peak kB', 'Kept kB'],
@@ -132,7 +132,8 @@ function summary(view) {
   if (D.comparison && D.comparison.headline) {
     const lines = D.comparison.summary.trim().split('\n').map(line => line.split(/ {2,}/));
     view.append(card('A step, eager \u2192 fused',
-      isTimed() ? 'clean rounds, median and 95 % interval' : '',
+      !isTimed() ? '' : 'clean rounds, median' +
+        (D.comparison.headline.includes('[') ? ' and 95 % interval' : ''),
       node('p', {class: 'headline'}, arrows(D.comparison.headline)),
       ...lines.map(([word, ...rest]) =>
         node('div', {}, node('b', {}, word), ' ' + arrows(rest.join('; '))))));
@@ -145,7 +146,7 @@ function summary(view) {
         `the SM clock was ${p.sm_mhz} of ${p.sm_standard_mhz} MHz`, true),
       banner(p.incomplete.length, 'INCOMPLETE', p.incomplete.join('; '), true),
       facts(p), rowTable(p, D.tables[i], title => !kApart.includes(title), 'op'),
-      meanings(), memoryTable(p, D.tables[i]),
+      meanings(D.tables[i][0]), memoryTable(p, D.tables[i]),
       note('per step, of the median one; self excludes children; ' +
         'a click or Enter on a title sorts'),
       ...stepStrip(p), ...p.notes.map(n => note('note: ' + n)),

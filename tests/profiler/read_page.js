@@ -22,6 +22,9 @@ class Element {
     if (name === 'id') byName.set(value, this);
   }
   addEventListener() {}
+  getContext() {
+    return {measureText: text => ({width: 7 * text.length})};
+  }
   all(found = []) {
     for (const child of this.children.filter(c => c instanceof Element)) {
       found.push(child);
