@@ -64,12 +64,15 @@ profiler::Report profiled_round(const Comparison& comparison, bool is_fused,
 
 bool is_stopped(const ComparisonOptions& options) { return options.stopped && options.stopped(); }
 
-// A look at the step after its rounds, whose time other programs may have multiplied.
+// A look at the steps after their rounds, whose time other programs may have multiplied: of a fused
+// step, too, as its shorter ops wait for each other more often.
 std::string why_slow(const Comparison& comparison, const RoundTimes& times) {
-  const bool by_eager = !times.eager_us.empty();
-  const std::vector<double>& us = by_eager ? times.eager_us : times.fused_us;
-  if (us.empty()) return "";
-  return why_distrusted(by_eager ? comparison.eager : comparison.fused, profiler::median(us));
+  std::string why;
+  if (!times.eager_us.empty())
+    why = why_distrusted(comparison.eager, profiler::median(times.eager_us));
+  if (why.empty() && !times.fused_us.empty())
+    why = why_distrusted(comparison.fused, profiler::median(times.fused_us));
+  return why;
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ Tried choose_threads(
 // Forgets all choices that were kept: each work is tried anew. Returns how many there were.
 int forget_threads();
 
-// "one thread takes 51.8 us" where one is more than 3 times faster than the `us` that the step
+// "one thread takes 51.8 us" where one is more than 2 times faster than the `us` that the step
 // takes with num_threads() of them: something else holds a core, and these times mean nothing.
 // Else "".
 std::string why_distrusted(const std::function<void()>& step, double us);

@@ -68,7 +68,7 @@ std::string kept_lines(const std::vector<Kept>& of, const std::vector<Kept>* fus
   for (size_t i = 0; i < of.size(); ++i) {
     out += fmt::format("{}{} keeps {:.1f} kB ({}) until {}{}\n", label,
         of[i].module.empty() ? "no module" : of[i].module, of[i].bytes / 1e3, of[i].ops,
-        of[i].until, fused ? fmt::format("; fused: {:.1f}", beside[i] / 1e3) : "");
+        of[i].until, fused ? fmt::format("; fused: {:.1f} kB", beside[i] / 1e3) : "");
   }
   if (alone > 0) out += fmt::format("{}fused alone: {:.1f} kB\n", label, alone / 1e3);
   return out;

@@ -54,7 +54,7 @@ std::string flags_of(const Row& row, const Profile& p) {
   std::vector<std::string> out;
   if (row.share >= kHotShare) out.push_back("HOT");
   // Without a graph nobody knows whether a rule would join the calls.
-  if (p.candidates && double(row.calls) >= kManyCalls * double(p.steps.size()))
+  if (p.candidates && row.launches > 0 && double(row.calls) >= kManyCalls * double(p.steps.size()))
     out.push_back("MANY " + rule_for(row, p));
   const bool drill = double(row.total_ns) >= kDrillFactor * double(row.self_ns);
   if (!row.heaviest_child.empty() && drill) out.push_back("DRILL " + escaped(row.heaviest_child));

@@ -61,7 +61,7 @@ std::string roofs_part(const Profile& p) {
   const bool cpu = p.device == kCpu;
   if (p.roofline && !p.roofs) return "";  // a profile that was read back
   if (!p.roofline)
-    return p.device.type == Device::Type::simt ? "" : "roofs: not measured (mnist calibrate)";
+    return p.device.type == Device::Type::simt ? "" : "roofs: not measured (the command calibrate)";
   const Ceiling& used = *p.roofline;
   const Roofs& r = *p.roofs;
   const std::string dtype = cpu && p.dtype == "f32" ? "" : " " + p.dtype;

@@ -14,7 +14,7 @@ inline constexpr double kSlowStep = 2;     // a step over so many times the medi
 // steps differ from clean ones by more percent.
 inline constexpr double kBusySpread = 0.25, kBusyDistortion = 25;
 // Or one thread makes the step more than so many times faster than all that it has.
-inline constexpr double kSlowThreads = 3;
+inline constexpr double kSlowThreads = 2;
 // FLOP per byte from which a row's rate is shown in FLOP/s, below in B/s
 inline constexpr double kFlopRateFrom = 4;
 // Half-width of an interval in parts of its value: more, and nothing is decided

@@ -87,7 +87,7 @@ StepVerdict step_verdict(const Profile& p) {
         str(can_fuse ? "fuse, " : "", cpu || p.replayed ? "" : "replay as a graph, ",
             can_fuse || !(cpu || p.replayed) ? "or " : "", "raise the batch")};
   }
-  if (!p.roofline) return {StepCode::undecided, "no roofs were measured.", "mnist calibrate"};
+  if (!p.roofline) return {StepCode::undecided, "no roofs were measured.", "calibrate"};
   const auto at_roof = [&](StepCode code, RowCode of, const char* roof, const char* advice) {
     return StepVerdict{code,
         fmt::format("{:.0f} {} >= {:.0f} % of the {} roof.", percent(class_ns[of], self_ns),

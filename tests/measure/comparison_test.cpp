@@ -317,7 +317,7 @@ TEST(Threads, ThatAreSlowerThanOneAreDistrusted) {
   EXPECT_EQ(why_distrusted(step, 300), "") << "fewer than one there are not";
 }
 
-TEST(Comparison, WhatOneThreadDoesThreeTimesFasterHasNoFactor) {
+TEST(Comparison, WhatOneThreadDoesTwiceAsFastHasNoFactor) {
   const RoundTimes times{
       .eager_us = std::vector<double>(9, 20), .fused_us = std::vector<double>(9, 10)};
   EXPECT_EQ(times.factor_text(), "2.00x [2.00,2.00]");

@@ -292,9 +292,9 @@ TEST(Table, WhatIsKeptStandsBesideWhatTheFusedStepKeeps) {
       "kept: M / a + M / b keeps 4.0 kB (linear_act) until input_grad_act\n"
       "kept: M / d keeps 0.2 kB (glu) until \n");
   EXPECT_EQ(kept_lines(eager, &fused),
-      "kept     M / b keeps 9.0 kB (relu) until relu_backward; fused: 4.0\n"
-      "kept     M / a keeps 0.5 kB (linear) until matmul; fused: 0.0\n"
-      "kept     M / c keeps 0.4 kB (tanh) until tanh_backward; fused: 0.0\n"
+      "kept     M / b keeps 9.0 kB (relu) until relu_backward; fused: 4.0 kB\n"
+      "kept     M / a keeps 0.5 kB (linear) until matmul; fused: 0.0 kB\n"
+      "kept     M / c keeps 0.4 kB (tanh) until tanh_backward; fused: 0.0 kB\n"
       "kept     fused alone: 0.2 kB\n");
 }
 
@@ -382,7 +382,7 @@ TEST(Table, HeaderCountsTurns) {
   const Report report = recorded(clock, options, [&](int) { fake_op(clock, "op", 1, 1); });
   EXPECT_TRUE(
       report.table().starts_with("CPU fused  step#1..5 (2 x 2 active, 1 warmup)  1 thread\n"
-                                 "roofs: not measured (mnist calibrate)\n"));
+                                 "roofs: not measured (the command calibrate)\n"));
 }
 
 // A stall in one of twenty steps moves neither the time nor the share beside it.

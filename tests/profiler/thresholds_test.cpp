@@ -16,7 +16,7 @@ TEST(Thresholds, AreTheNumbersThatArePromised) {
   EXPECT_EQ(kSlowStep, 2);
   EXPECT_EQ(kBusySpread, 0.25);
   EXPECT_EQ(kBusyDistortion, 25);
-  EXPECT_EQ(kSlowThreads, 3);
+  EXPECT_EQ(kSlowThreads, 2);
   EXPECT_EQ(kFlopRateFrom, 4);
   EXPECT_EQ(kNoisy, 0.20);
   EXPECT_EQ(kMinPairs, 6);
