@@ -114,7 +114,10 @@ def measure(what, processes, threads):
         if given in processes[0] and a.block != "sample":
             worst = max(abs(x - y) / max(1, abs(y)) for each in losses.values()
                         for x, y in zip(each, losses["sinter fused"], strict=True))
-            assert worst < (1e-5 if a.dtype == "f32" else 1e-2), (worst, losses)
+            # Where all sums are exact but for rounding: that grows as the root of their terms.
+            wide = int(dict(zip(processes[0], processes[0][1:])).get("--width", 64))
+            allowed = 1e-2 if a.dtype != "f32" else 1e-5 * max(1, wide / 64) ** .5
+            assert worst < allowed, (worst, losses)
         print(f"{what}, {threads} threads: round {r + 1} of {a.rounds}", file=sys.stderr)
     names = sorted(figures, key=lambda n: (n.startswith("sinter"), n))
     peers, ours = [n for n in names if not n.startswith("sinter")], names[-1]
