@@ -308,14 +308,20 @@ int run_compare(
 
 }  // namespace
 
-void add_compare(App& app, Command& command, const JobMaker& make) {
-  static ComparisonFlags comparison;
-  static const std::unique_ptr<Job> job = make(app.common());
-  add_step_flags(command, *job);
-  add_comparison_flags(command.flags, job->flags.mode, comparison);
-  command.check = [&command] { check_flags(command.flags, *job, Use::step); };
-  command.run = [&command](
-                    Output& out) { return run_compare(command.flags, *job, comparison, out); };
+void add_compare(App& app, const JobMaker& make) {
+  app.add("compare",
+      "Runs the same training step eager and fused, interleaved: what became fewer, how long it "
+      "takes, and that the numbers are the same.",
+      [make](App& here, Command& command) {
+        static ComparisonFlags comparison;
+        static const std::unique_ptr<Job> job = make(here.common());
+        add_step_flags(command, *job);
+        add_comparison_flags(command.flags, job->flags.mode, comparison);
+        command.check = [&command] { check_flags(command.flags, *job, Use::step); };
+        command.run = [&command](Output& out) {
+          return run_compare(command.flags, *job, comparison, out);
+        };
+      });
 }
 
 }  // namespace sinter::cli

@@ -43,26 +43,33 @@ int run_inspect(const Flags& given, Job& job, const InspectFlags& inspect, Outpu
 
 }  // namespace
 
-void add_inspect(App& app, Command& command, const JobMaker& make) {
-  static InspectFlags inspect;
-  static const std::unique_ptr<Job> job = make(app.common());
-  add_step_flags(command, *job);
-  command.flags.topic("walk");
-  add_rules_flag(command.flags, job->flags.mode.rules);
-  // A job that reads texts has a flag of this name.
-  const char* const text = command.flags.find("text") ? "walk" : "text";
-  not_saved(command.flags.toggle(text, inspect.text, "print the walk in place of a page"));
-  command.flags.word("output,o", inspect.file, "FILE", "the page");
-  not_saved(command.flags.toggle("force", inspect.force, "write over the page that is there"));
-  command.check = [&app, &command, text] {
-    check_flags(command.flags, *job, Use::step);
-    const bool writes = !inspect.text && !app.common().json;
-    SINTER_CHECK(writes || command.flags["output"].source != Source::command_line, usage,
-        str("usage: -o is for a page: ", inspect.text ? str("--", text) : "--json",
-            " prints, and writes none"));
-    if (writes) check_writable(inspect.file, "-o", inspect.force);
-  };
-  command.run = [&command](Output& out) { return run_inspect(command.flags, *job, inspect, out); };
+void add_inspect(App& app, const JobMaker& make) {
+  app.add("inspect",
+      "Opens one training step, eager and fused: every op with its formula, values, memory, "
+      "kernels and time, as a page for a browser or as text.",
+      [make](App& here, Command& command) {
+        static InspectFlags inspect;
+        static const std::unique_ptr<Job> job = make(here.common());
+        add_step_flags(command, *job);
+        command.flags.topic("walk");
+        add_rules_flag(command.flags, job->flags.mode.rules);
+        // A job that reads texts has a flag of this name.
+        const char* const text = command.flags.find("text") ? "walk" : "text";
+        not_saved(command.flags.toggle(text, inspect.text, "print the walk in place of a page"));
+        command.flags.word("output,o", inspect.file, "FILE", "the page");
+        not_saved(
+            command.flags.toggle("force", inspect.force, "write over the page that is there"));
+        command.check = [&here, &command, text] {
+          check_flags(command.flags, *job, Use::step);
+          const bool writes = !inspect.text && !here.common().json;
+          SINTER_CHECK(writes || command.flags["output"].source != Source::command_line, usage,
+              str("usage: -o is for a page: ", inspect.text ? str("--", text) : "--json",
+                  " prints, and writes none"));
+          if (writes) check_writable(inspect.file, "-o", inspect.force);
+        };
+        command.run = [&command](
+                          Output& out) { return run_inspect(command.flags, *job, inspect, out); };
+      });
 }
 
 }  // namespace sinter::cli

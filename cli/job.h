@@ -9,8 +9,7 @@
 //   std::unique_ptr<cli::Job> make(cli::CommonFlags& common) {
 //     return std::make_unique<Waves>(common);
 //   }
-//   app.add("train", "Learns how a wave goes on.",
-//       [](App& app, Command& command) { add_train(app, command, make); });
+//   add_train(app, "Learns how a wave goes on.", make);
 #pragma once
 
 #include <functional>
@@ -219,13 +218,14 @@ Tensors load_first_batch(Job& job, const Flags& given, Device device, Output& ou
 // said what is there.
 Tensors load_batch(Job& job, const Flags& given, Output& out);
 
-// Trains it (train.cpp): the run is in a folder, saves itself, ends on a signal and can go on.
-void add_train(App& app, Command& command, const JobMaker& make);
-// Does a run's checkpoint hold what the run came to, and go on as it would (resume_check.cpp)?
-void add_resume_check(App& app, Command& command, const JobMaker& make);
-// Trains a preset, that of the job's flags unless another is given, with several seeds: metric and
-// time with intervals (speedrun.cpp).
-void add_speedrun(App& app, Command& command, const JobMaker& make);
+// Commands of a job. train: the run is in a folder, saves itself, ends on a signal and can go on.
+void add_train(App& app, std::string summary, const JobMaker& make);
+// resume-check: does a run's checkpoint hold what the run came to, and go on as it would?
+void add_resume_check(App& app, const JobMaker& make);
+// speedrun: trains a preset, this one unless another is given, with several seeds: metric and time
+// with intervals.
+void add_speedrun(
+    App& app, std::string summary, const JobMaker& make, const std::string& preset = "");
 // What bench varies: rows of a step, and a number of the model.
 struct Sizes {
   std::string title;       // "mlp 784-H-H-10"
@@ -237,10 +237,10 @@ struct Sizes {
 };
 // Times the whole step, eager against fused, over these sizes (bench.cpp).
 void add_bench(App& app, Command& command, std::shared_ptr<Job> job, Sizes of_job);
-// The same step eager and fused: are the numbers the same, what became fewer, how long does it take
-// (compare.cpp).
-void add_compare(App& app, Command& command, const JobMaker& make);
-// One step, opened: a page for a browser, or a walk in the terminal (inspect.cpp).
-void add_inspect(App& app, Command& command, const JobMaker& make);
+// compare: the same step eager and fused: are the numbers the same, what became fewer, how long
+// does it take.
+void add_compare(App& app, const JobMaker& make);
+// inspect: one step, opened: a page for a browser, or a walk in the terminal.
+void add_inspect(App& app, const JobMaker& make);
 
 }  // namespace sinter::cli

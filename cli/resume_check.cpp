@@ -129,16 +129,21 @@ int resume_check(const std::string& name, CommonFlags& common, const JobMaker& m
 
 }  // namespace
 
-void add_resume_check(App& app, Command& command, const JobMaker& make) {
-  static std::vector<std::string> inputs;
-  command.inputs = &inputs;
-  command.inputs_name = "RUN";
-  command.run = [&app, make](Output& out) {
-    SINTER_CHECK(inputs.size() == 1, usage,
-        str("usage: resume-check takes a run, given ", inputs.size()),
-        program_name() + " resume-check runs/last");
-    return resume_check(inputs[0], app.common(), make, out);
-  };
+void add_resume_check(App& app, const JobMaker& make) {
+  app.add("resume-check",
+      "Repeats a run up to its checkpoint and compares to the bit, then goes on from both: is what "
+      "--resume goes on with the run that it was?",
+      [make](App& here, Command& command) {
+        static std::vector<std::string> inputs;
+        command.inputs = &inputs;
+        command.inputs_name = "RUN";
+        command.run = [&here, make](Output& out) {
+          SINTER_CHECK(inputs.size() == 1, usage,
+              str("usage: resume-check takes a run, given ", inputs.size()),
+              program_name() + " resume-check runs/last");
+          return resume_check(inputs[0], here.common(), make, out);
+        };
+      });
 }
 
 }  // namespace sinter::cli

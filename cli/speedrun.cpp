@@ -191,47 +191,51 @@ int run_speedrun(
 
 }  // namespace
 
-void add_speedrun(App& app, Command& command, const JobMaker& make) {
-  static SpeedrunFlags speedrun;
-  static const std::unique_ptr<Job> job = make(app.common());
-  TrainFlags& train = job->flags;
-  Flags& flags = command.flags;
-  flags.topic("speedrun");
-  add_preset_flag(flags, *job);
-  flags.number("seeds", speedrun.seeds, 2, 1000, "runs, of --seed, --seed + 1, ..");
-  add_target_flag(flags, train.run, job->metric());
-  Flag& seconds = flags.number(
-      "target-seconds", speedrun.target_seconds, 0, 1e6, "wanted training time; exit 7 above it");
-  Flag& budget = flags.number("budget", speedrun.budget, 0, 1e6,
-      "seconds from a run's first step, behind which it ends; the last 100 losses are told");
-  for (const std::string& name : job->presets()) {
-    const auto add = [&name](Flag& flag, std::optional<double> number) {
-      if (number)
-        flag.standard += fmt::format("{}{} {}", flag.standard.empty() ? "" : ", ", name, *number);
+void add_speedrun(App& app, std::string summary, const JobMaker& make, const std::string& preset) {
+  app.add("speedrun", std::move(summary), [make, preset](App& here, Command& command) {
+    static SpeedrunFlags speedrun;
+    static const std::unique_ptr<Job> job = make(here.common());
+    TrainFlags& train = job->flags;
+    train.run.preset = preset;
+    Flags& flags = command.flags;
+    flags.topic("speedrun");
+    add_preset_flag(flags, *job);
+    flags.number("seeds", speedrun.seeds, 2, 1000, "runs, of --seed, --seed + 1, ..");
+    add_target_flag(flags, train.run, job->metric());
+    Flag& seconds = flags.number(
+        "target-seconds", speedrun.target_seconds, 0, 1e6, "wanted training time; exit 7 above it");
+    Flag& budget = flags.number("budget", speedrun.budget, 0, 1e6,
+        "seconds from a run's first step, behind which it ends; the last 100 losses are told");
+    for (const std::string& name : job->presets()) {
+      const auto add = [&name](Flag& flag, std::optional<double> number) {
+        if (number)
+          flag.standard += fmt::format("{}{} {}", flag.standard.empty() ? "" : ", ", name, *number);
+      };
+      add(seconds, job->preset_seconds(name));
+      add(budget, job->preset_budget(name));
+    }
+    flags.choice("mode", train.mode.mode, {"eager", "fused"}, "");
+    add_rules_flag(flags, train.mode.rules);
+    train.run.save_every = 0;
+    not_saved(flags.number("save-every", train.run.save_every, 0, 0, "nothing is")).hidden = true;
+    add_recipe_flags(flags, *job);
+    command.preset = [&train] {
+      const std::vector<std::string> presets = job->presets();
+      SINTER_CHECK(!presets.empty(), usage,
+          str("usage: speedrun trains a preset: ", program_name(), " has none"),
+          "presets() and preset() of its job name some");
+      SINTER_CHECK(!train.run.preset.empty(), usage,
+          "usage: --preset is not given: speedrun trains one",
+          "--preset " + join(presets, ", or "));
+      return "[speedrun]\n" + job->preset(train.run.preset);
     };
-    add(seconds, job->preset_seconds(name));
-    add(budget, job->preset_budget(name));
-  }
-  flags.choice("mode", train.mode.mode, {"eager", "fused"}, "");
-  add_rules_flag(flags, train.mode.rules);
-  train.run.save_every = 0;
-  not_saved(flags.number("save-every", train.run.save_every, 0, 0, "nothing is")).hidden = true;
-  add_recipe_flags(flags, *job);
-  command.preset = [&train] {
-    const std::vector<std::string> presets = job->presets();
-    SINTER_CHECK(!presets.empty(), usage,
-        str("usage: speedrun trains a preset: ", program_name(), " has none"),
-        "presets() and preset() of its job name some");
-    SINTER_CHECK(!train.run.preset.empty(), usage,
-        "usage: --preset is not given: speedrun trains one", "--preset " + join(presets, ", or "));
-    return "[speedrun]\n" + job->preset(train.run.preset);
-  };
-  command.check = [&flags, &train] {
-    if (!speedrun.target_seconds) speedrun.target_seconds = job->preset_seconds(train.run.preset);
-    if (!speedrun.budget) speedrun.budget = job->preset_budget(train.run.preset);
-    check_flags(flags, *job, Use::run);
-  };
-  command.run = [&](Output& out) { return run_speedrun(speedrun, *job, flags, app, out); };
+    command.check = [&flags, &train] {
+      if (!speedrun.target_seconds) speedrun.target_seconds = job->preset_seconds(train.run.preset);
+      if (!speedrun.budget) speedrun.budget = job->preset_budget(train.run.preset);
+      check_flags(flags, *job, Use::run);
+    };
+    command.run = [&](Output& out) { return run_speedrun(speedrun, *job, flags, here, out); };
+  });
 }
 
 }  // namespace sinter::cli

@@ -321,38 +321,40 @@ void check_alone(const TrainFlags& flags) {
 
 void train_steps(Run& run, StepProfile& profile) { Loop(run, profile).run(); }
 
-void add_train(App& app, Command& command, const JobMaker& make) {
-  static const std::unique_ptr<Job> job = make(app.common());
-  static std::unique_ptr<Resumed> resumed;
-  TrainFlags& flags = job->flags;
-  command.many_processes = true;
-  add_run_flags(command.flags, *job);
-  command.preset = [&flags] {
-    const std::string& name = flags.run.preset;
-    return name.empty() ? "" : "[train]\n" + job->preset(name);
-  };
-  command.check = [&command, &flags, make] {
-    if (flags.run.resume.empty()) {
-      check_flags(command.flags, *job, Use::run);
-    } else {
-      resumed = open_resumed(command.flags, *job, make);
-    }
-    check_run(command.flags, flags);
-    if (!flags.mode.dump_graph.empty())
-      check_writable(flags.mode.dump_graph, "--dump-graph", flags.run.force);
-  };
-  command.run = [&command, &flags](Output& out) {
-    catch_signals();
-    Ranks ranks(flags.run.rank_timeout);
-    if (ranks.many()) check_alone(flags);
-    try {
-      Run run(*job, command.flags, resumed.get(), ranks, out);
-      return train(run);
-    } catch (...) {
-      if (ranks.many()) ranks.fail(*flags.common);
-      throw;
-    }
-  };
+void add_train(App& app, std::string summary, const JobMaker& make) {
+  app.add("train", std::move(summary), [make](App& here, Command& command) {
+    static const std::unique_ptr<Job> job = make(here.common());
+    static std::unique_ptr<Resumed> resumed;
+    TrainFlags& flags = job->flags;
+    command.many_processes = true;
+    add_run_flags(command.flags, *job);
+    command.preset = [&flags] {
+      const std::string& name = flags.run.preset;
+      return name.empty() ? "" : "[train]\n" + job->preset(name);
+    };
+    command.check = [&command, &flags, make] {
+      if (flags.run.resume.empty()) {
+        check_flags(command.flags, *job, Use::run);
+      } else {
+        resumed = open_resumed(command.flags, *job, make);
+      }
+      check_run(command.flags, flags);
+      if (!flags.mode.dump_graph.empty())
+        check_writable(flags.mode.dump_graph, "--dump-graph", flags.run.force);
+    };
+    command.run = [&command, &flags](Output& out) {
+      catch_signals();
+      Ranks ranks(flags.run.rank_timeout);
+      if (ranks.many()) check_alone(flags);
+      try {
+        Run run(*job, command.flags, resumed.get(), ranks, out);
+        return train(run);
+      } catch (...) {
+        if (ranks.many()) ranks.fail(*flags.common);
+        throw;
+      }
+    };
+  });
 }
 
 }  // namespace sinter::cli

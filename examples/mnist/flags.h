@@ -63,7 +63,6 @@ bool cpu_has(std::string_view feature);
 ProgramWords words();
 
 // The commands that others have not, see cli/commands.h.
-Setup add_train, add_resume_check, add_speedrun, add_eval, add_predict, add_compare, add_inspect,
-    add_bench, add_data, add_doctor;
+Setup add_eval, add_predict, add_mlp_bench, add_data, add_doctor;
 
 }  // namespace sinter::mnist

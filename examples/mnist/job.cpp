@@ -186,16 +186,7 @@ Evaluated DigitsJob::evaluate(nn::Module& model, Set set, int64_t most, Communic
 
 std::unique_ptr<Job> make_job(CommonFlags& common) { return std::make_unique<DigitsJob>(common); }
 
-void add_train(App& app, Command& command) { cli::add_train(app, command, make_job); }
-void add_resume_check(App& app, Command& command) { cli::add_resume_check(app, command, make_job); }
-void add_speedrun(App& app, Command& command) {
-  cli::add_speedrun(app, command, [](CommonFlags& common) {
-    auto job = make_job(common);
-    job->flags.run.preset = "fast99";
-    return job;
-  });
-}
-void add_bench(App& app, Command& command) {
+void add_mlp_bench(App& app, Command& command) {
   const auto job = std::make_shared<DigitsJob>(app.common());
   job->recipe.data = {.what = "synthetic", .val = 0};
   cli::add_bench(app, command, job,
@@ -214,11 +205,6 @@ void add_bench(App& app, Command& command) {
                 to.choice("dtype", job->recipe.model.dtype, {"f32", "bf16"},
                     "bf16: activations and copies of the weights");
               }});
-}
-void add_compare(App& app, Command& command) { cli::add_compare(app, command, make_job); }
-void add_inspect(App& app, Command& command) {
-  cli::add_inspect(
-      app, command, [](CommonFlags& common) { return std::make_unique<DigitsJob>(common, 8); });
 }
 
 }  // namespace sinter::mnist

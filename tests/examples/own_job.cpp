@@ -83,13 +83,10 @@ std::unique_ptr<cli::Job> make(cli::CommonFlags& common) { return std::make_uniq
 int main(int argc, char** argv) {
   using namespace sinter::cli;
   App app("own_job", "own_job: how a wave goes on.");
-  app.add("train", "Learns it.", [](App& a, Command& c) { add_train(a, c, sinter::make); });
-  app.add("compare", "A step, eager and fused.",
-      [](App& a, Command& c) { add_compare(a, c, sinter::make); });
-  app.add(
-      "inspect", "A step, opened.", [](App& a, Command& c) { add_inspect(a, c, sinter::make); });
-  app.add(
-      "speedrun", "Several seeds.", [](App& a, Command& c) { add_speedrun(a, c, sinter::make); });
+  add_train(app, "Learns it.", sinter::make);
+  add_compare(app, sinter::make);
+  add_inspect(app, sinter::make);
+  add_speedrun(app, "Several seeds.", sinter::make);
   app.add("diff", "Two profiles.", add_diff);
   return app.main(argc, argv);
 }

@@ -31,10 +31,6 @@ class StoppingJob : public DigitsJob {
 int main(int argc, char** argv) {
   using namespace sinter::mnist;
   App app("mnist", "mnist that stops.");
-  app.add("train", "", [](App& a, Command& command) {
-    sinter::cli::add_train(a, command, [](CommonFlags& common) -> std::unique_ptr<Job> {
-      return std::make_unique<StoppingJob>(common);
-    });
-  });
+  add_train(app, "", [](CommonFlags& common) { return std::make_unique<StoppingJob>(common); });
   return app.main(argc, argv);
 }
