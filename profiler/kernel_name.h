@@ -1,5 +1,5 @@
 // A kernel's name read aloud: whose it is, and what each part of it says. The readings are a table
-// of tokens (kernel_name.cpp), with where each was taken from; a part that no row knows is said to
+// of tokens (kernel_names.txt), with where each was taken from; a part that no row knows is said to
 // be unknown, never guessed. Used by `mnist explain KERNEL_NAME`.
 #pragma once
 
