@@ -34,6 +34,17 @@ std::string Job::workload() const {
       optimizer.accum > 1 ? str(" in parts of ", optimizer.batch) : "");
 }
 
+std::vector<std::string> Job::preset_names() const {
+  std::vector<std::string> names;
+  for (const Preset& preset : presets()) names.push_back(preset.name);
+  return names;
+}
+
+Preset Job::preset_named(const std::string& name) const {
+  const std::vector<Preset> all = presets();
+  return *std::ranges::find(all, name, &Preset::name);
+}
+
 Tensors Job::first_batch() {
   BatchSource& source = batches();
   source.seek({});
@@ -109,7 +120,7 @@ void add_step_flags(Command& command, Job& job) {
 
 void add_preset_flag(Flags& to, Job& job) {
   if (!job.presets().empty())
-    not_saved(to.choice("preset", job.flags.run.preset, job.presets(), job.preset_help()));
+    not_saved(to.choice("preset", job.flags.run.preset, job.preset_names(), job.preset_help()));
 }
 
 void add_recipe_flags(Flags& to, Job& job) {

@@ -46,6 +46,14 @@ struct Guessing {
   std::string hint{};  // where the loss stays there: "check lr, and that .."
 };
 
+// A named list of flags.
+struct Preset {
+  std::string name, config;  // the lines of a config
+  // The training time that it is to keep on two quiet cores, and that after which a run of it ends
+  // in `speedrun`, where it has such.
+  std::optional<double> seconds{}, budget{};
+};
+
 struct DataFacts {
   std::string name{};
   uint64_t crc = 0;                      // of the numbers
@@ -77,16 +85,12 @@ class Job {
   virtual void add_loss_flags(Flags&) {}
   // Once they have their values: what goes together.
   virtual void check(const Flags&, Use) {}
-  // Of --preset, which is a flag where there are some; and the lines of the config that one is.
-  virtual std::vector<std::string> presets() const { return {}; }
-  virtual std::string preset(const std::string&) const { return ""; }
+  // Of --preset, which is a flag where there are some; and the config that one is.
+  virtual std::vector<Preset> presets() const { return {}; }
+  virtual std::string preset(const std::string& name) const { return preset_named(name).config; }
   virtual std::string preset_help() const { return "a named list of flags; others given win"; }
   // The config of the weights that make_model() has of a file, which stands for flags not given.
   virtual std::string saved_config() { return ""; }
-  // The training time that one is to keep on two quiet cores, where one is set.
-  virtual std::optional<double> preset_seconds(const std::string&) const { return {}; }
-  // The seconds after which a run of it ends in `speedrun`, where it has so many.
-  virtual std::optional<double> preset_budget(const std::string&) const { return {}; }
 
   // ---- what it is, in words
   virtual std::string name() const = 0;                // begins the names of files: "mlp"
@@ -144,6 +148,8 @@ class Job {
 
   // What a step does: of equal text, profiles can be compared.
   std::string workload() const;
+  std::vector<std::string> preset_names() const;
+  Preset preset_named(const std::string& name) const;  // REQUIRES: there is one
   int64_t rows_of(Set set) const { return set == Set::val ? data().val : data().test; }
   // Of make_model(), by `by` in place of its own flags. `steps`: of the whole run, for the
   // schedule. `choices`: of an earlier capture, see capture::StepOptions.

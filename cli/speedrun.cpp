@@ -206,13 +206,12 @@ void add_speedrun(App& app, std::string summary, const JobMaker& make, const std
         "target-seconds", speedrun.target_seconds, 0, 1e6, "wanted training time; exit 7 above it");
     Flag& budget = flags.number("budget", speedrun.budget, 0, 1e6,
         "seconds from a run's first step, behind which it ends; the last 100 losses are told");
-    for (const std::string& name : job->presets()) {
-      const auto add = [&name](Flag& flag, std::optional<double> number) {
-        if (number)
-          flag.standard += fmt::format("{}{} {}", flag.standard.empty() ? "" : ", ", name, *number);
+    for (const Preset& one : job->presets()) {
+      const auto add = [&one](std::string& to, std::optional<double> number) {
+        if (number) to += fmt::format("{}{} {}", to.empty() ? "" : ", ", one.name, *number);
       };
-      add(seconds, job->preset_seconds(name));
-      add(budget, job->preset_budget(name));
+      add(seconds.standard, one.seconds);
+      add(budget.standard, one.budget);
     }
     flags.choice("mode", train.mode.mode, {"eager", "fused"}, "");
     add_rules_flag(flags, train.mode.rules);
@@ -220,18 +219,18 @@ void add_speedrun(App& app, std::string summary, const JobMaker& make, const std
     not_saved(flags.number("save-every", train.run.save_every, 0, 0, "nothing is")).hidden = true;
     add_recipe_flags(flags, *job);
     command.preset = [&train] {
-      const std::vector<std::string> presets = job->presets();
-      SINTER_CHECK(!presets.empty(), usage,
+      const std::vector<std::string> names = job->preset_names();
+      SINTER_CHECK(!names.empty(), usage,
           str("usage: speedrun trains a preset: ", program_name(), " has none"),
-          "presets() and preset() of its job name some");
+          "presets() of its job has some");
       SINTER_CHECK(!train.run.preset.empty(), usage,
-          "usage: --preset is not given: speedrun trains one",
-          "--preset " + join(presets, ", or "));
+          "usage: --preset is not given: speedrun trains one", "--preset " + join(names, ", or "));
       return "[speedrun]\n" + job->preset(train.run.preset);
     };
     command.check = [&flags, &train] {
-      if (!speedrun.target_seconds) speedrun.target_seconds = job->preset_seconds(train.run.preset);
-      if (!speedrun.budget) speedrun.budget = job->preset_budget(train.run.preset);
+      const Preset chosen = job->preset_named(train.run.preset);
+      if (!speedrun.target_seconds) speedrun.target_seconds = chosen.seconds;
+      if (!speedrun.budget) speedrun.budget = chosen.budget;
       check_flags(flags, *job, Use::run);
     };
     command.run = [&](Output& out) { return run_speedrun(speedrun, *job, flags, here, out); };

@@ -96,22 +96,27 @@ void GptJob::check(const Flags&, Use) {
   cli::check_dtype(dtype_, *flags.common);
 }
 
-std::string GptJob::preset(const std::string& name) const {
-  if (name == "names")
-    return "layers=1\nwidth=16\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\nfinal-norm=false\n"
-           "act=relu\nbias=false\ntied=false\ninit-std=0.08\nbatch-size=16\noptimizer=adam\n"
-           "lr=0.01\nbetas=\"0.85,0.99\"\nschedule=linear\nsteps=1000\nmode=fused\n";
-  // Of what one second allows, chosen by names held out: docs/results/README.md.
-  if (name == "record") {
-    return "val=0\nlayers=1\nwidth=32\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\n"
-           "final-norm=false\nact=relu\nbias=false\ntied=false\npairs=true\ncut=true\n"
-           "init-std=0.14\nbatch-size=16\noptimizer=adam\nlr=0.007\nbetas=\"0.85,0.99\"\n"
-           "schedule=linear\nsteps=2600\nmode=fused\n";
-  }
-  return "stream=true\nlayers=4\nwidth=128\nheads=4\ncontext=64\nnorm=layer\nfirst-norm=false\n"
-         "final-norm=true\nact=gelu\nbias=true\ntied=true\ninit-std=0.02\nbatch-size=16\n"
-         "optimizer=adamw\nlr=0.001\nbetas=\"0.9,0.99\"\nweight-decay=0.1\nschedule=cosine\n"
-         "lr-warmup=100\nclip=1\nsteps=2000\nmode=fused\n";
+std::vector<cli::Preset> GptJob::presets() const {
+  return {
+      {.name = "names",
+          .config =
+              "layers=1\nwidth=16\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\n"
+              "final-norm=false\nact=relu\nbias=false\ntied=false\ninit-std=0.08\nbatch-size=16\n"
+              "optimizer=adam\nlr=0.01\nbetas=\"0.85,0.99\"\nschedule=linear\nsteps=1000\n"
+              "mode=fused\n",
+          .budget = 1},
+      // Of what one second allows, chosen by names held out: docs/results/README.md.
+      {.name = "record",
+          .config = "val=0\nlayers=1\nwidth=32\nheads=4\ncontext=16\nnorm=rms\nfirst-norm=true\n"
+                    "final-norm=false\nact=relu\nbias=false\ntied=false\npairs=true\ncut=true\n"
+                    "init-std=0.14\nbatch-size=16\noptimizer=adam\nlr=0.007\nbetas=\"0.85,0.99\"\n"
+                    "schedule=linear\nsteps=2600\nmode=fused\n",
+          .budget = 1},
+      {"shakespeare",
+          "stream=true\nlayers=4\nwidth=128\nheads=4\ncontext=64\nnorm=layer\nfirst-norm=false\n"
+          "final-norm=true\nact=gelu\nbias=true\ntied=true\ninit-std=0.02\nbatch-size=16\n"
+          "optimizer=adamw\nlr=0.001\nbetas=\"0.9,0.99\"\nweight-decay=0.1\nschedule=cosine\n"
+          "lr-warmup=100\nclip=1\nsteps=2000\nmode=fused\n"}};
 }
 
 std::string GptJob::describe() const {

@@ -18,11 +18,7 @@ class GptJob : public cli::TensorJob {
   void add_flags(cli::Flags& to, cli::Use use) override;
   void add_loss_flags(cli::Flags& to) override;
   void check(const cli::Flags& given, cli::Use use) override;
-  std::vector<std::string> presets() const override { return {"names", "record", "shakespeare"}; }
-  std::optional<double> preset_budget(const std::string& name) const override {
-    return name == "shakespeare" ? std::nullopt : std::optional(1.0);
-  }
-  std::string preset(const std::string& name) const override;
+  std::vector<cli::Preset> presets() const override;
   std::string preset_help() const override {
     return "names: a microgpt in 1,000 steps; record: the best after a second; shakespeare: a "
            "nanoGPT of one text; other flags given win";

@@ -51,11 +51,6 @@ void add_model_flags(Flags& flags, ModelFlags& model);
 // What goes together of a model's flags; a geglu has one width.
 void resolve_model(ModelFlags& model, const CommonFlags& common);
 
-// What --preset names: the lines of its config, and the training time that it is to keep on two
-// quiet cores, where one is set.
-std::vector<std::string> preset_names();
-std::string preset(const std::string& name, const CommonFlags& common);
-std::optional<double> preset_seconds(const std::string& name);
 // Is this among the flags of /proc/cpuinfo: "amx_bf16"?
 bool cpu_has(std::string_view feature);
 

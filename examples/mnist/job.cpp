@@ -24,6 +24,34 @@ void DigitsJob::check(const Flags& given, Use) {
   resolve_model(recipe.model, *flags.common);
 }
 
+// fast98: real MNIST to 98 % in the least time; bf16 where the device multiplies it fast. fast99:
+// to 99 %, with a small convolutional net. best: what this program can do.
+std::vector<Preset> DigitsJob::presets() const {
+  return {
+      {"fast98",
+          "hidden=256,128\nact=relu\noptimizer=adam\nschedule=onecycle\nlr=0.005\nlr-warmup=20%\n"
+          "label-smoothing=0.05\nnormalize=mnist\nbatch-size=256\nepochs=3\nval=0\nsave-every=0\n"
+          "mode=fused\ntarget-acc=98\n",
+          0.5},
+      {"fast99",
+          "model=\"conv 8 5; relu; pool 2; conv 24 3; relu; pool 2; flatten; linear 128; relu; "
+          "linear 10\"\noptimizer=adam\nbetas=0.7,0.9\nschedule=onecycle\nlr=0.006\nlr-warmup=20%\n"
+          "normalize=mnist\nbatch-size=64\nsteps=1400\nval=0\nsave-every=0\nmode=fused\n"
+          "target-acc=99\n",
+          1.8},
+      {"best",
+          "model=cnn3\noptimizer=adam\nschedule=onecycle\nlr=0.003\nlr-warmup=20%\n"
+          "normalize=mnist\nbatch-size=128\nepochs=15\naugment=\"shift=2,rotate=10,scale=10\"\n"
+          "val=0\nmode=fused\ntarget-acc=99.4\n"}};
+}
+
+std::string DigitsJob::preset(const std::string& name) const {
+  if (name != "fast98") return Job::preset(name);
+  const Device device = choose_device(flags.common->device).first;
+  const bool bf16 = device.type == Device::Type::cuda || (device == kCpu && cpu_has("amx_bf16"));
+  return str(Job::preset(name), "dtype=", bf16 ? "bf16" : "f32", "\n");
+}
+
 double DigitsJob::least_loss(const Tensors&) const {
   // The entropy of a smoothed label.
   const auto others = double(recipe.model.classes - 1);

@@ -19,13 +19,8 @@ class DigitsJob : public Job {
     to.number("label-smoothing", label_smoothing_, 0, 0.99, "");
   }
   void check(const Flags& given, Use use) override;
-  std::vector<std::string> presets() const override { return preset_names(); }
-  std::string preset(const std::string& name) const override {
-    return mnist::preset(name, *flags.common);
-  }
-  std::optional<double> preset_seconds(const std::string& name) const override {
-    return mnist::preset_seconds(name);
-  }
+  std::vector<Preset> presets() const override;
+  std::string preset(const std::string& name) const override;
 
   std::string name() const override { return recipe.model.name(); }
   std::string describe() const override { return recipe.model.describe(); }

@@ -68,7 +68,7 @@ TEST(OwnJob, AScoreThatIsNaNIsSaidAndNeverTheBest) {
 
 TEST(OwnJob, WithoutPresetsHasNoSpeedrun) {
   expect_facts(OwnJob().run(2, {"speedrun"}).err,
-      {"usage: speedrun trains a preset: own_job has none", "hint: presets() and preset()"});
+      {"usage: speedrun trains a preset: own_job has none", "hint: presets() of its job has some"});
 }
 
 // Whose it is, and not that it is damaged.
