@@ -63,7 +63,8 @@ def cases():
         for shape in "1,4,1024,64", "16,4,64,32":
             for what in "forward", "both":
                 yield f"[{shape}] {what}", [
-                    [f"{a.bin}/attention", *common, "--shape", shape],
+                    [f"{a.bin}/step", *common, "--model", "attention", "--mode", what,
+                     "--shape", shape, "--rounds", "15", "--steps", "5"],
                     [*torch, "--modes", "eager,compile", "--block", a.block, "--shape", shape,
                      "--pass", what, "--batch", "1", "--steps", "90"]]
         return
@@ -106,10 +107,10 @@ def measure(what, processes, threads):
         figures, losses = {}, {}
         for process in processes if r % 2 == 0 else reversed(processes):
             for row in run([*process, "--threads", threads]):
-                if what.endswith(row.get("what", "")):
-                    name = f"{row['peer'].split('-')[0]} {row.get('mode', '')}".strip()
-                    figures[name], losses[name] = row["median_us"], row.get("losses", [])
-                    floor = row.get("floor_us", floor)
+                mode = "" if "what" in row else row["mode"]
+                name = f"{row['peer'].split('-')[0]} {mode}".strip()
+                figures[name], losses[name] = row["median_us"], row.get("losses", [])
+                floor = row.get("floor_us", floor)
         rounds.append(figures)
         if given in processes[0] and a.block != "sample":
             worst = max(abs(x - y) / max(1, abs(y)) for each in losses.values()

@@ -1,10 +1,9 @@
 // 15_attention_walk: causal attention four ways, as the third post "Profiling in PyTorch" walks
 // through it. For each: launches, bytes moved, the most memory held beside its operands, and the
 // median time, of forward alone and with its backward. An argument is the number of tokens.
-// bench/attention has the same beside the floors of the arithmetic.
+// bench/step --model attention has the same beside the floors of the arithmetic.
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 
 #include "autograd/autograd.h"

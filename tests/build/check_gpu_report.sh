@@ -15,7 +15,7 @@ stub() {
   { echo '#!/bin/bash' && cat; } >"$work/$1"
   chmod +x "$work/$1"
 }
-ln -s "$programs"/{attention,geglu,gpt,mnist} "$work/bin"
+ln -s "$programs"/{geglu,gpt,mnist} "$work/bin"
 ln -s "$(command -v timeout)" "$work/path"
 stub bin/step <<END_STUB
 [[ \$BROKEN && \$* == *tf32* ]] && echo "error: usage: no tf32" && exit 2
