@@ -1,6 +1,5 @@
 #include "cli/output.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

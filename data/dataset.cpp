@@ -14,7 +14,6 @@
 #include "core/crc32.h"
 #include "core/error.h"
 #include "core/numbers.h"
-#include "data/digits.h"
 #include "data/idx.h"
 #include "data/npy.h"
 #include "data/tensor_batches.h"

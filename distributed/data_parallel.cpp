@@ -1,8 +1,5 @@
 #include "distributed/data_parallel.h"
 
-#include <algorithm>
-#include <cstring>
-
 #include "autograd/tape.h"
 #include "core/crc32.h"
 #include "nn/batch_norm.h"

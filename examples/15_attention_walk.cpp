@@ -4,6 +4,7 @@
 // bench/step --model attention has the same beside the floors of the arithmetic.
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include "autograd/autograd.h"

@@ -12,7 +12,6 @@
 // (measure/parity.h).
 #pragma once
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "autograd/autograd.h"
 #include "core/context.h"

@@ -1,6 +1,5 @@
 // mnist data: `verify [WHAT]`, the data doctor; `make DIR`, the synthetic digits as the four files
 // of MNIST.
-#include <fmt/format.h>
 
 #include <filesystem>
 

@@ -2,8 +2,6 @@
 // confusions, the items read worst.
 #pragma once
 
-#include <functional>
-
 #include "cli/output.h"
 #include "core/communicator.h"
 #include "core/fields.h"

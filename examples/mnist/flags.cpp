@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
-#include <functional>
 
 #include "core/classic.h"
 #include "nn/net.h"

@@ -1,6 +1,5 @@
 #include "examples/mnist/model.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
