@@ -315,7 +315,7 @@ TEST_F(CudnnProduct, ABiasInF32ReachesALibraryInBf16) {
   const Case linear{"bias", kLinearOp, LinearAttrs{DType::bf16},
       {on_card({kRows, kIn}, 1, DType::bf16), on_card({kOut, kIn}, 2, DType::bf16),
           on_card({kOut}, 3)}};
-  EXPECT_TRUE(maker(linear).starts_with("linear_mma")) << "by order it is the own kernel's";
+  EXPECT_TRUE(maker(linear).starts_with("matmul_mma")) << "by order it is the own kernel's";
   const ScopedChoiceRule rule(ChoiceRule::measured);
   EXPECT_EQ(maker(linear), "cudnn_graph");
   const FakeToolkit::GraphRun run = recorder_.graph_runs().back();

@@ -104,7 +104,7 @@ TEST_P(SimtGemmKernels, OneLaunchEachAndNoneForNothing) {
     linear(matrix<T>(130, 20, 1), w, bias);
     const LaunchShape launch = log.launches()[0];
     const bool mma = GetParam() == DType::bf16;
-    EXPECT_TRUE(launch.kernel.starts_with(mma ? "linear_mma_64x64<" : "linear_ffma_16x64<"));
+    EXPECT_TRUE(launch.kernel.starts_with(mma ? "matmul_mma_64x64<" : "matmul_ffma_16x64<"));
     EXPECT_EQ(launch.grid, (mma ? Grid{3, 1, 1} : Grid{9, 1, 1}));
 
     // No terms: the bias alone; no inputs: a bias gradient all the same.

@@ -403,7 +403,7 @@ TEST(GemmEpilogues, TheOwnKernelUnlessTheLibraryIsMeasuredFaster) {
   }
   EXPECT_EQ(maker(recorder, relu), Made("cublaslt_gemm", 1)) << "what was measured stays";
   const ScopedChoiceRule rule(ChoiceRule::own);
-  EXPECT_EQ(maker(recorder, bias), Made("linear", 1));
+  EXPECT_EQ(maker(recorder, bias), Made("matmul", 1));
 }
 
 // Each recorder stands for a process.
