@@ -157,37 +157,40 @@ SINTER_DEVICE_FN void with_tile_of_list(const UpdatedLayers<T>& layers, const F&
   f(layer, split, layers.blocks.tile(l, static_cast<int>(block_x()), split.shares, layer.columns));
 }
 
-template <class V, class O, Layout kDy, Layout kX>
-SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, is_whole(kX) ? 2 : 1)
-weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+// What each kernel does, with its core: product(operands, epilogue, split, tile).
+template <class O, class Tiles, class T, class F>
+SINTER_DEVICE_FN void update_layers(const UpdatedLayers<T>& layers, const UpdateStep& step,
+    const UpdateAttrs& attrs, const F& product) {
+  using V = compute_t<T>;
   using Step = typename O::template Step<V>;
   wait_for_upstream();
   begin_dependents();
   if (!makes_next_state(attrs))
-    with_tile_of_list<V, FfmaShared<V>>(
+    with_tile_of_list<T, Tiles>(
         layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
           if (is_idle(step)) return;
-          ffma_product<kDy, kX>(Product<V>(layer.product),
-              UpdateFromSums<V, Step>(layer.to, step, attrs), split, tile);
+          product(Product<T>(layer.product), UpdateFromSums<V, Step>(layer.to, step, attrs), split,
+              tile);
         });
   finish_step<Step>(step, attrs);
 }
-
+template <class V, class O, Layout kDy, Layout kX>
+SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, is_whole(kX) ? 2 : 1)
+weight_grad_update_ffma_16x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+  update_layers<O, FfmaShared<V>>(
+      layers, step, attrs, [](const auto&... x) { ffma_product<kDy, kX>(x...); });
+}
+template <class V, class O, Layout kDy, Layout kX>
+SINTER_KERNEL_BOUNDS(kFfmaThreads<V>, 1)
+weight_grad_update_ffma_64x64(UpdatedLayers<V> layers, UpdateStep step, UpdateAttrs attrs) {
+  update_layers<O, FfmaShared<V, kTile>>(
+      layers, step, attrs, [](const auto&... x) { ffma_product<kDy, kX, kTile>(x...); });
+}
 template <class T, class O, Layout kDy, Layout kX>
 SINTER_KERNEL_BOUNDS(kMmaThreads, 2)
 weight_grad_update_mma_64x64(UpdatedLayers<T> layers, UpdateStep step, UpdateAttrs attrs) {
-  using V = float;
-  using Step = typename O::template Step<V>;
-  wait_for_upstream();
-  begin_dependents();
-  if (!makes_next_state(attrs))
-    with_tile_of_list<T, MmaTiles<T>>(
-        layers, [&](const auto& layer, const SplitSums<V>& split, const TileAt& tile) {
-          if (is_idle(step)) return;
-          mma_product<kDy, kX>(Product<T>(layer.product),
-              UpdateFromSums<V, Step>(layer.to, step, attrs), split, tile);
-        });
-  finish_step<Step>(step, attrs);
+  update_layers<O, MmaTiles<T>>(
+      layers, step, attrs, [](const auto&... x) { mma_product<kDy, kX>(x...); });
 }
 
 namespace {
@@ -240,6 +243,15 @@ void launch_layers(UpdatedLayers<T>& layers, const UpdateStep& step, const Updat
     }
   }
   if constexpr (kHasFfma<T>) {
+    if constexpr (std::is_same_v<T, float>) {
+      const Grid grid = list_blocks<kTile>(layers, attrs.tail);
+      int64_t small = 0;
+      for (const auto& layer : layers.list())
+        small += layer.product.grid(kFfmaRows).blocks() * layers.blocks.split.shares;
+      if (usual && large_tiles_pay(small, grid.blocks() - attrs.tail))
+        return launch_waiting<weight_grad_update_ffma_64x64<T, O, kRagged, kOuter>>(grid,
+            kFfmaThreads<T>, sizeof(LayerShared<T, FfmaShared<T, kTile>>), layers, step, attrs);
+    }
     constexpr size_t kBytes = sizeof(LayerShared<T, FfmaShared<T>>);
     const Grid grid = list_blocks<kFfmaRows>(layers, attrs.tail);
     if (usual)

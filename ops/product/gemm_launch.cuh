@@ -1,9 +1,9 @@
 // How an op launches its product: by cuBLASLt, on tensor cores, or by ordinary multiply-adds. An op
 // gives its epilogue and the names of its kernels:
 //
-//   SINTER_PRODUCT_KERNELS(linear, Product)   // linear_ffma_16x64, linear_mma_64x64
+//   SINTER_PRODUCT_KERNELS(matmul, Product)   // matmul_ffma_16x64, matmul_mma_64x64 and larger
 //   by_library_or([&] {                       // inside its host function
-//     launch_linear<Layout::along_k, Layout::along_k>(product, epilogue);
+//     launch_matmul<Layout::along_k, Layout::along_k>(product, epilogue);
 //   }, x, false, weight, true, bias, y);
 #pragma once
 
@@ -54,44 +54,85 @@ SplitGrid<V> split_grid(const Product& product, size_t shared_bytes = 0) {
   return s;
 }
 
+// Do `large` blocks take less time than `small` ones, of a fourth of their results? What bounds
+// both is what they read of L2 (an H100's gives 5.6 TB/s): for a multiply-add in f32 5/16 byte in
+// tiles of 16 x 64 and 1/8 in 64 x 64, in bf16 1/16 in 64 x 64 and 1/32 in 128 x 128. So small ones
+// are fed for 18 of the 33 10^12 that the units of f32 do in a second, and in bf16 for half of what
+// large ones are. These pay where their whole waves have at least three fifths of their work to do.
+inline bool large_tiles_pay(int64_t small, int64_t large) {
+  const int64_t at_once = multiprocessors();
+  return 5 * small >= 3 * 4 * blocks_for(large, at_once) * at_once;
+}
+
 // The kernels of an op, a core each, and launch_OP<kA, kB>(product, epilogue), by the core that T
 // runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets and for any;
-// of launch_OP_as the one for <kA, kB>. Operands is Product, or another template of that kind.
-#define SINTER_PRODUCT_KERNELS(op, Operands)                                                       \
-  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                         \
-  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {                    \
-    wait_for_upstream();                                                                           \
-    begin_dependents();                                                                            \
-    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));            \
-  }                                                                                                \
-  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
-  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                             \
-  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {                 \
-    wait_for_upstream();                                                                           \
-    begin_dependents();                                                                            \
-    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));             \
-  }                                                                                                \
-  template <Layout kA, Layout kB, class T, class Epilogue>                                         \
-  void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {                    \
-    if constexpr (kHasMma<T>) {                                                                    \
-      if (on_tensor_cores<T>()) {                                                                  \
-        const auto [grid, split] = split_grid<kTile, float>(product, sizeof(MmaTiles<T>));         \
-        return launch_waiting<op##_mma_64x64<T, kA, kB, Epilogue>>(                                \
-            grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);                     \
-      }                                                                                            \
-    }                                                                                              \
-    if constexpr (kHasFfma<T>) {                                                                   \
-      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                                \
-      launch_waiting<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(                  \
-          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);                 \
-    }                                                                                              \
-  }                                                                                                \
-  template <Layout kA, Layout kB, class T, class Epilogue>                                         \
-  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {                         \
-    constexpr Layout kAny = Layout::either;                                                        \
-    if (has_layout<kA, kB>(product, epilogue)) return launch_##op##_as<kA, kB>(product, epilogue); \
-    launch_##op##_as<kAny, kAny>(product, epilogue);                                               \
+// of launch_OP_as the one for <kA, kB>. Operands is Product, which launch_OP makes in large tiles,
+// too, or another template of that kind.
+#define SINTER_PRODUCT_KERNELS(op, Operands)                                               \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                 \
+  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {            \
+    wait_for_upstream();                                                                   \
+    begin_dependents();                                                                    \
+    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));    \
+  }                                                                                        \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 2)                                                 \
+  op##_ffma_64x64(Operands<T> product, Epilogue epilogue) {                                \
+    wait_for_upstream();                                                                   \
+    begin_dependents();                                                                    \
+    ffma_product<kA, kB, kTile>(                                                           \
+        product, epilogue, SplitSums<T>{}, tile_of_block(product.is_turned()));            \
+  }                                                                                        \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                     \
+  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {         \
+    wait_for_upstream();                                                                   \
+    begin_dependents();                                                                    \
+    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));     \
+  }                                                                                        \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                     \
+  op##_mma_128x128(Operands<T> product, Epilogue epilogue) {                               \
+    wait_for_upstream();                                                                   \
+    begin_dependents();                                                                    \
+    mma_product<kA, kB, kLargeTile>(                                                       \
+        product, epilogue, SplitSums<float>{}, tile_of_block(product.is_turned()));        \
+  }                                                                                        \
+  template <Layout kA, Layout kB, class T, class Epilogue>                                 \
+  void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {            \
+    if constexpr (kHasMma<T>) {                                                            \
+      if (on_tensor_cores<T>()) {                                                          \
+        const auto [grid, split] = split_grid<kTile, float>(product, sizeof(MmaTiles<T>)); \
+        return launch_waiting<op##_mma_64x64<T, kA, kB, Epilogue>>(                        \
+            grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);             \
+      }                                                                                    \
+    }                                                                                      \
+    if constexpr (kHasFfma<T>) {                                                           \
+      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                        \
+      launch_waiting<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(          \
+          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);         \
+    }                                                                                      \
+  }                                                                                        \
+  template <Layout kA, Layout kB, class T, class Epilogue>                                 \
+  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {                 \
+    constexpr Layout kAny = Layout::either;                                                \
+    if (!has_layout<kA, kB>(product, epilogue))                                            \
+      return launch_##op##_as<kAny, kAny>(product, epilogue);                              \
+    if constexpr (std::is_same_v<Operands<T>, Product<T>> && std::is_same_v<T, bf16>) {    \
+      const Grid grid = product.grid(kLargeTile, kLargeTile);                              \
+      if (large_tiles_pay(product.grid(kTile).blocks(), grid.blocks()))                    \
+        return launch_waiting<op##_mma_128x128<T, kA, kB, Epilogue>>(                      \
+            grid, kMmaThreads, sizeof(MmaTiles<T, kLargeTile>), product, epilogue);        \
+    }                                                                                      \
+    if constexpr (std::is_same_v<Operands<T>, Product<T>> && std::is_same_v<T, float>) {   \
+      const Grid grid = product.grid(kTile);                                               \
+      if (!on_tensor_cores<T>() &&                                                         \
+          large_tiles_pay(product.grid(kFfmaRows).blocks(), grid.blocks()))                \
+        return launch_waiting<op##_ffma_64x64<T, kA, kB, Epilogue>>(                       \
+            grid, kFfmaThreads<T>, sizeof(FfmaShared<T, kTile>), product, epilogue);       \
+    }                                                                                      \
+    launch_##op##_as<kA, kB>(product, epilogue);                                           \
   }
 
 // c = op(a) op(b) (+ bias over columns) with an epilogue of the library's, or what own() does where

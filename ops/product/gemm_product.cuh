@@ -19,7 +19,7 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-inline constexpr int kTile = 64;  // columns of a block's result, and rows on tensor cores
+inline constexpr int kTile = 64;  // mostly: columns of a block's result, and rows on tensor cores
 inline constexpr int kGroup = 8;  // columns that an epilogue gets at once
 // A count of columns: all of a group, in each operand as whole vectors.
 struct AllOfGroup {
@@ -107,14 +107,14 @@ SINTER_DEVICE_FN void copy_chunk(
 template <class T, class B = ProductSide<T>, class A = ProductSide<T>> struct Product {
   A a;
   B b;
-  SINTER_FN int64_t column_tiles() const {
-    return b.outer > kTile ? (b.outer + kTile - 1) / kTile : 1;
+  SINTER_FN int64_t column_tiles(int columns = kTile) const {
+    return b.outer > columns ? (b.outer + columns - 1) / columns : 1;
   }
   // Rows go along a grid's x, which takes 2^31 - 1 blocks. Its y takes 65535: of more columns of
   // tiles than that the grid is turned. Then rows are few, or the result would fill no memory.
   SINTER_FN bool is_turned() const { return b.outer > kMaxGridYZ * kTile; }
-  Grid grid(int rows) const {
-    const Grid grid{std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles()};
+  Grid grid(int rows, int columns = kTile) const {
+    const Grid grid{std::max<int64_t>(blocks_for(a.outer, rows), 1), column_tiles(columns)};
     return is_turned() ? Grid{grid.y, grid.x} : grid;
   }
 };
@@ -303,7 +303,8 @@ SINTER_DEVICE_FN void load_group(const Sums& sums, int r, int c, V (&z)[kGroup])
 // the same columns, of rows kStep apart; neighbours have neighbouring groups of a row. If all
 // groups are whole, what the epilogue reads for one is on its way while the one before is worked
 // on, and that for the first while the sums are not there yet: load().
-template <int kRows, int kThreads, bool kWhole, class T, class B, class A, class Epilogue>
+template <int kRows, int kThreads, bool kWhole, class T, class B, class A, class Epilogue,
+    int kColumns = kTile>
 class TileEnd {
   // Of a tile's columns as many stand for the same result, kCols apart.
   static constexpr int kSums = [] {
@@ -312,7 +313,7 @@ class TileEnd {
     else
       return B::kSums;
   }();
-  static constexpr int kCols = kTile / kSums, kOfRow = kCols / kGroup, kStep = kThreads / kOfRow;
+  static constexpr int kCols = kColumns / kSums, kOfRow = kCols / kGroup, kStep = kThreads / kOfRow;
   static_assert(kThreads % kOfRow == 0);
 
  public:

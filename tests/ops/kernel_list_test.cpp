@@ -13,6 +13,7 @@
 #include "core/device/simt.h"
 #include "ops/product/gemm_library.h"
 #include "tests/ops/device_samples.h"
+#include "tests/ops/ends.h"
 #include "tests/test_util.h"
 
 namespace sinter {
@@ -98,18 +99,34 @@ TEST(KernelListSimt, EveryCompiledKernelRuns) {
   const std::set<std::string> compiled = compiled_kernels();
   if (compiled.empty()) GTEST_SKIP() << "no PTX in this build: it is one without the CUDA toolkit";
   KernelNames ran;
-  simt::set_schedule({.multiprocessors = 1});  // large tiles, too, where there are some
-  for_each_sample(false, [&](const OpDef& op, const Sample& sample, const std::string&) {
-    {
-      const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
-      run_sample(ran, op, sample, DType::f32);
-    }
-    for (const DType dtype :
-        {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
-      run_sample(ran, op, sample, dtype);
-    for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
-      run_backward(ran, op, sample, dtype);
-  });
+  for (const int multiprocessors : {1, 132}) {  // one has large tiles, too, where there are some
+    simt::set_schedule({.multiprocessors = multiprocessors});
+    for_each_sample(false, [&](const OpDef& op, const Sample& sample, const std::string&) {
+      // Of these all that are whole had large tiles.
+      if (multiprocessors > 1 && &op != &kWeightBiasGradOp && &op != &kWeightGradUpdateOp) return;
+      {
+        const test::Scoped tf32(allow_tf32, set_allow_tf32, true);
+        run_sample(ran, op, sample, DType::f32);
+      }
+      for (const DType dtype :
+          {DType::f32, DType::f64, DType::bf16, DType::i32, DType::i64, DType::u8})
+        run_sample(ran, op, sample, dtype);
+      for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+        run_backward(ran, op, sample, dtype);
+    });
+  }
+  simt::set_schedule({.multiprocessors = 1});
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto ones = [&](int64_t m, int64_t n) { return Tensor::ones({m, n}, dtype, kSimt); };
+    run_new(ran, [&] {
+      linear(ones(80, 16), ones(80, 16));
+      matmul(ones(80, 16), ones(16, 80));
+      apply(kProductChainOp, {ones(80, 16), ones(80, 16), {}},
+          ends::linear_act(Act::relu, false, dtype));
+      apply(kProductChainOp, {ones(80, 16), ones(16, 80), {}, ones(80, 80)},
+          ends::input_grad_act(Act::relu, dtype));
+    });
+  }
   for (const Sample& sample : row_chain_samples_of_activations()) {
     for (const DType dtype : {DType::f32, DType::bf16}) run_sample(ran, kRowChainOp, sample, dtype);
   }

@@ -75,7 +75,7 @@ TEST(KernelNames, OursAreReadWhole) {
            "pointwise_vec<Backward<pointwise::GeluTanh, float>, 4, float, float, float>",
            "pointwise_vec<Convert<bf16, float>, 4, bf16, float>",
            "multi_tensor_update<optim::Adam, float, 48>", "gather_batch_rows<false, bf16, 4>",
-           "linear_mma_64x64<bf16, Layout::along_k, Layout::along_k, StoreSums<bf16, bf16> >",
+           "matmul_mma_128x128<bf16, Layout::along_k, Layout::along_k, StoreSums<bf16, bf16> >",
            "weight_grad_update_ffma_16x64<float, optim::Adam, Layout::ragged_outer, "
            "Layout::along_outer>",
            "matmul_ffma_16x64<float, Layout::either, Layout::either, StoreSums<float, float> >",

@@ -2,7 +2,8 @@
 // threads stand in groups of 16: a group makes all of the block's results, a thread 8 x 8 of them
 // in registers, from its own share of each tile's k. So a small product still has many blocks and
 // many threads at work, and a thread adds 64 products for the 16 values that it reads. Then the
-// groups' sums are added, in a fixed order.
+// groups' sums are added, in a fixed order. Where blocks of 64 x 64 results are enough for a card
+// (large_tiles_pay, gemm_launch.cuh), they read less, by groups of 64 threads.
 #pragma once
 
 #include "ops/product/fast/gemm_tiles.cuh"
@@ -12,10 +13,10 @@ namespace sinter::SINTER_KERNEL_NS {
 inline constexpr int kFfmaRows = 16;
 template <class V> inline constexpr int kFfmaThreads = 1024 / static_cast<int>(sizeof(V));
 
-template <class V> struct FfmaShared {
-  static constexpr int kRows = kFfmaRows, kThreads = kFfmaThreads<V>, kStages = 3,
+template <class V, int kRows_ = kFfmaRows> struct FfmaShared {
+  static constexpr int kRows = kRows_, kThreads = kFfmaThreads<V>, kStages = 3,
                        kRun = 128 / static_cast<int>(sizeof(V)), kGroups = kThreads / kRows,
-                       kDepth = 2 * kRun,
+                       kDepth = kRows == kFfmaRows ? 2 * kRun : kRun,
                        kShare = kRun / kGroups,  // of each run of a tile's k, per group
       kStep = 8 / static_cast<int>(sizeof(V));   // of k, read at once
   using A = OperandTile<V, kRows, kDepth, 0>;
@@ -72,16 +73,17 @@ SINTER_DEVICE_FN void load_eight_of(
   }
 }
 
-template <Layout kA, Layout kB, class V, class B, class A, class Epilogue>
+template <Layout kA, Layout kB, int kRows = kFfmaRows, class V, class B, class A, class Epilogue>
 SINTER_DEVICE_FN void ffma_product(const Product<V, B, A>& product, const Epilogue& epilogue,
     const SplitSums<V>& split, const TileAt& tile) {
-  using S = FfmaShared<V>;
+  using S = FfmaShared<V, kRows>;
   const bool along_a = is_along_k<kA>(product.a), along_b = is_along_k<kB>(product.b);
-  constexpr int kRows = kFfmaRows;
   constexpr int kRowsOf = kRows / 8, kColsOf = kTile / 8;  // threads of a group
   auto& s = shared<S>();
-  const int group = thread_x() / kRows, mine = thread_x() % kRows, my_row = mine / kColsOf,
-            my_col = mine % kColsOf, mine_of_run = group * S::kShare;
+  const unsigned me = static_cast<unsigned>(thread_x());  // fewer instructions than with a sign
+  const int group = thread_x() / kRows, mine = thread_x() % kRows,
+            my_row = static_cast<int>(me % kRows / kColsOf),
+            my_col = static_cast<int>(me % kColsOf), mine_of_run = group * S::kShare;
   const SharedPlace at_a = ffma_place<V, typename S::A>(along_a, my_row, mine_of_run),
                     at_b = ffma_place<V, typename S::B>(along_b, my_col, mine_of_run);
   V sums[8][8] = {}, row_sum = 0;

@@ -4,7 +4,8 @@
 // but one on their way; whatever is not 16 whole aligned bytes goes element by element. Grids of 64
 // x 64 are thin, so a block has two such groups of warps, each with a half of every tile's k: half
 // as many turns of the loop, whose barrier and latencies are most of its time. The groups' sums are
-// added at the end, in a fixed order.
+// added at the end, in a fixed order. Where blocks of 128 x 128 results are enough for a card
+// (large_tiles_pay, gemm_launch.cuh), their eight warps are one group, a warp with 64 x 32.
 #pragma once
 
 #include "ops/product/fast/gemm_tiles.cuh"
@@ -12,17 +13,18 @@
 
 namespace sinter::SINTER_KERNEL_NS {
 
-// Groups of warps; results of a warp, of which a group has two by two; stages of the ring.
+// Groups of warps; columns of a warp, whose rows are half of a tile's; stages of the ring.
 inline constexpr int kMmaGroups = 2, kMmaThreads = 128 * kMmaGroups, kOfWarp = kTile / 2,
-                     kMmaStages = 3;
+                     kMmaStages = 3, kLargeTile = 2 * kTile;
 
-template <class T> struct MmaTiles {
-  static constexpr int kShare = 64 / static_cast<int>(sizeof(T)), kDepth = kMmaGroups * kShare;
-  using Tile = OperandTile<T, kTile, kDepth, 8>;
+template <class T, int kSide = kTile> struct MmaTiles {
+  static constexpr int kGroups = kSide == kTile ? kMmaGroups : 1,
+                       kShare = 64 / static_cast<int>(sizeof(T)), kDepth = kGroups * kShare;
+  using Tile = OperandTile<T, kSide, kDepth, 8>;
   struct Stage {
     Tile a, b;
   };
-  using Sums = GroupSums<float, SharedTile<float, kTile, kTile, 8>, kMmaGroups, kMmaGroups, kTile>;
+  using Sums = GroupSums<float, SharedTile<float, kSide, kSide, 8>, kGroups, kGroups, kSide>;
   union {
     Stage stages[kMmaStages];
     Sums sums;
@@ -128,44 +130,45 @@ SINTER_DEVICE_FN void mma_twice(
   mma_of<T>(sums[1], a, Vec<uint32_t, 2>{{b.v[2], b.v[3]}});
 }
 
-template <Layout kA, Layout kB, class T, class B, class A, class Epilogue>
+template <Layout kA, Layout kB, int kSide = kTile, class T, class B, class A, class Epilogue>
 SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogue& epilogue,
     const SplitSums<float>& split, const TileAt& tile) {
-  using Tiles = MmaTiles<T>;
-  constexpr int kMmaK = 32 / static_cast<int>(sizeof(T));
+  using Tiles = MmaTiles<T, kSide>;
+  constexpr int kMmaK = 32 / static_cast<int>(sizeof(T)), kRowsOfWarp = kSide / 2,
+                kAcross = kSide / kOfWarp;  // warps
   auto& s = shared<Tiles>();
-  const int group = warp() / 4, my_row = warp() / 2 % 2 * kOfWarp, my_col = warp() % 2 * kOfWarp;
+  const int group = warp() / (2 * kAcross), my_row = warp() / kAcross % 2 * kRowsOfWarp,
+            my_col = warp() % kAcross * kOfWarp;
   using Tile = typename Tiles::Tile;
   const SharedPlace at_a = lane_at<kA, true, T, Tile>(product.a, my_row, group * Tiles::kShare),
                     at_b = lane_at<kB, false, T, Tile>(product.b, my_col, group * Tiles::kShare);
-  Vec<float, 4> sums[kOfWarp / 16][kOfWarp / 8] = {};
-  float row_sums[kOfWarp / 16][2] = {};
+  Vec<float, 4> sums[kRowsOfWarp / 16][kOfWarp / 8] = {};
+  float row_sums[kRowsOfWarp / 16][2] = {};
   const int sums_rows = keep(int{Epilogue::kSumsRows && tile.col == 0 && my_col == 0});
   for_each_stage<kA, kB, kMmaThreads>(product, split, tile, s.stages, [&](const auto& stage) {
     SINTER_UNROLL
     for (int p = 0; p < Tiles::kShare; p += kMmaK) {
-      Vec<uint32_t, 4> x[kOfWarp / 16], y[kOfWarp / 16];
+      Vec<uint32_t, 4> x[kRowsOfWarp / 16], y[kOfWarp / 16];
       SINTER_UNROLL
-      for (int i = 0; i < kOfWarp / 16; ++i)
+      for (int i = 0; i < kRowsOfWarp / 16; ++i)
         x[i] = fragments<kA, true>(product.a, stage.a, at_a, i * 16, p);
       SINTER_UNROLL
       for (int j = 0; j < kOfWarp / 16; ++j)
         y[j] = fragments<kB, false>(product.b, stage.b, at_b, j * 16, p);
       if (sums_rows) {
         SINTER_UNROLL
-        for (int i = 0; i < kOfWarp / 16; ++i) {
+        for (int i = 0; i < kRowsOfWarp / 16; ++i) {
           SINTER_UNROLL
           for (int half = 0; half < 2; ++half)
             row_sums[i][half] = row_sums[i][half] + sum_of_row<T>(x[i], half);
         }
       }
       SINTER_UNROLL
-      for (int i = 0; i < kOfWarp / 16; ++i) {
-        round_for_mma<true, T>(x[i]);
-        round_for_mma<false, T>(y[i]);
-      }
+      for (auto& of_rows : x) round_for_mma<true, T>(of_rows);
       SINTER_UNROLL
-      for (int i = 0; i < kOfWarp / 16; ++i) {
+      for (auto& of_columns : y) round_for_mma<false, T>(of_columns);
+      SINTER_UNROLL
+      for (int i = 0; i < kRowsOfWarp / 16; ++i) {
         SINTER_UNROLL
         for (int j = 0; j < kOfWarp / 8; ++j)
           mma_of<T>(sums[i][j], x[i],
@@ -173,12 +176,13 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
       }
     }
   });
-  TileEnd<kTile, kMmaThreads, is_whole(kB), T, B, A, Epilogue> end_of_tile(product, tile, epilogue);
+  TileEnd<kSide, kMmaThreads, is_whole(kB), T, B, A, Epilogue, kSide> end_of_tile(
+      product, tile, epilogue);
   end_of_tile.load();
   // A lane has columns 2t, 2t + 1 of rows g and g + 8 of each fragment: g = lane / 4, t = lane % 4.
   auto& part = s.sums.parts[group];
   SINTER_UNROLL
-  for (int i = 0; i < kOfWarp / 16; ++i) {
+  for (int i = 0; i < kRowsOfWarp / 16; ++i) {
     SINTER_UNROLL
     for (int j = 0; j < kOfWarp / 8; ++j) {
       const int r = my_row + i * 16 + lane() / 4, c = my_col + j * 8 + lane() % 4 * 2;
@@ -188,7 +192,7 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
   }
   if (sums_rows) {
     SINTER_UNROLL
-    for (int i = 0; i < kOfWarp / 16; ++i) {
+    for (int i = 0; i < kRowsOfWarp / 16; ++i) {
       SINTER_UNROLL
       for (int half = 0; half < 2; ++half) {
         float sum = row_sums[i][half];
@@ -200,7 +204,7 @@ SINTER_DEVICE_FN void mma_product(const Product<T, B, A>& product, const Epilogu
     }
   }
   block_sync();
-  const int mine = thread_x() < kTile ? thread_x() : -1;
+  const int mine = thread_x() < kSide ? thread_x() : -1;
   float row_sum = 0;
   if (Epilogue::kSumsRows && tile.col == 0 && mine >= 0)
     row_sum = s.sums.row_sum(mine, s.sums.row_sums(0, mine));

@@ -109,15 +109,17 @@ template <class Sums> struct SumsOfTile {
 };
 
 // Hands a block's sums to the epilogue, or those of all shares if the block is the last of its
-// tile. row_sum: of the tile's row `r` if the epilogue sums rows; threads that have none give -1.
+// tile; a tile of more columns than others goes whole. row_sum: of the tile's row `r` if the
+// epilogue sums rows; threads that have none give -1.
 template <int kRows, int kThreads, bool kWhole, class T, class B, class A, class Sums,
-    class Epilogue, class V>
-SINTER_DEVICE_FN void finish_product(TileEnd<kRows, kThreads, kWhole, T, B, A, Epilogue>& end,
+    class Epilogue, int kColumns, class V>
+SINTER_DEVICE_FN void finish_product(
+    TileEnd<kRows, kThreads, kWhole, T, B, A, Epilogue, kColumns>& end,
     const Product<T, B, A>& product, const TileAt& tile, const SplitSums<V>& split, Sums& sums,
     const Epilogue& epilogue, int r, V row_sum) {
   constexpr bool kSumsRows = Epilogue::kSumsRows;
   int parts = Sums::kParts;
-  if (split.shares > 1) {
+  if (kColumns == kTile && split.shares > 1) {
     // A gathered product has its registers for more blocks at a time instead.
     using Parts = TileParts<kRows, kThreads, V, B::kGathered ? 1 : 3>;
     const Parts all{split, tile.place * split.shares * Parts::kElements};
