@@ -35,6 +35,16 @@ template <Layout kLayout, class Side> bool lies(const Side& side) {
   constexpr bool along_k = is_along_k(kLayout);
   return side.along_k == along_k && (!is_whole(kLayout) || side.is_whole(along_k, true));
 }
+// The same of which nothing is known but where its chunks lie.
+inline constexpr Layout ragged(Layout layout) {
+  return is_along_k(layout) ? Layout::ragged_k : Layout::ragged_outer;
+}
+// An operand as a kernel for kLayout takes it: one that lies otherwise goes element by element.
+template <Layout kLayout, class T> void take_as(ProductSide<T>& side) {
+  if (kLayout == Layout::either || side.along_k == is_along_k(kLayout)) return;
+  side.along_k = !side.along_k;
+  side.vec = false;
+}
 template <Layout kA, Layout kB, class T, class B, class A, class Epilogue>
 bool has_layout(const Product<T, B, A>& product, const Epilogue& epilogue) {
   return lies<kA>(product.a) && lies<kB>(product.b) &&
@@ -65,74 +75,78 @@ inline bool large_tiles_pay(int64_t small, int64_t large) {
 }
 
 // The kernels of an op, a core each, and launch_OP<kA, kB>(product, epilogue), by the core that T
-// runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets and for any;
-// of launch_OP_as the one for <kA, kB>. Operands is Product, which launch_OP makes in large tiles,
-// too, or another template of that kind.
-#define SINTER_PRODUCT_KERNELS(op, Operands)                                               \
-  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                 \
-  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {            \
-    wait_for_upstream();                                                                   \
-    begin_dependents();                                                                    \
-    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));    \
-  }                                                                                        \
-  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
-  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 2)                                                 \
-  op##_ffma_64x64(Operands<T> product, Epilogue epilogue) {                                \
-    wait_for_upstream();                                                                   \
-    begin_dependents();                                                                    \
-    ffma_product<kA, kB, kTile>(                                                           \
-        product, epilogue, SplitSums<T>{}, tile_of_block(product.is_turned()));            \
-  }                                                                                        \
-  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
-  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                     \
-  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {         \
-    wait_for_upstream();                                                                   \
-    begin_dependents();                                                                    \
-    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));     \
-  }                                                                                        \
-  template <class T, Layout kA, Layout kB, class Epilogue>                                 \
-  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                     \
-  op##_mma_128x128(Operands<T> product, Epilogue epilogue) {                               \
-    wait_for_upstream();                                                                   \
-    begin_dependents();                                                                    \
-    mma_product<kA, kB, kLargeTile>(                                                       \
-        product, epilogue, SplitSums<float>{}, tile_of_block(product.is_turned()));        \
-  }                                                                                        \
-  template <Layout kA, Layout kB, class T, class Epilogue>                                 \
-  void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {            \
-    if constexpr (kHasMma<T>) {                                                            \
-      if (on_tensor_cores<T>()) {                                                          \
-        const auto [grid, split] = split_grid<kTile, float>(product, sizeof(MmaTiles<T>)); \
-        return launch_waiting<op##_mma_64x64<T, kA, kB, Epilogue>>(                        \
-            grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);             \
-      }                                                                                    \
-    }                                                                                      \
-    if constexpr (kHasFfma<T>) {                                                           \
-      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                        \
-      launch_waiting<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(          \
-          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);         \
-    }                                                                                      \
-  }                                                                                        \
-  template <Layout kA, Layout kB, class T, class Epilogue>                                 \
-  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {                 \
-    constexpr Layout kAny = Layout::either;                                                \
-    if (!has_layout<kA, kB>(product, epilogue))                                            \
-      return launch_##op##_as<kAny, kAny>(product, epilogue);                              \
-    if constexpr (std::is_same_v<Operands<T>, Product<T>> && std::is_same_v<T, bf16>) {    \
-      const Grid grid = product.grid(kLargeTile, kLargeTile);                              \
-      if (large_tiles_pay(product.grid(kTile).blocks(), grid.blocks()))                    \
-        return launch_waiting<op##_mma_128x128<T, kA, kB, Epilogue>>(                      \
-            grid, kMmaThreads, sizeof(MmaTiles<T, kLargeTile>), product, epilogue);        \
-    }                                                                                      \
-    if constexpr (std::is_same_v<Operands<T>, Product<T>> && std::is_same_v<T, float>) {   \
-      const Grid grid = product.grid(kTile);                                               \
-      if (!on_tensor_cores<T>() &&                                                         \
-          large_tiles_pay(product.grid(kFfmaRows).blocks(), grid.blocks()))                \
-        return launch_waiting<op##_ffma_64x64<T, kA, kB, Epilogue>>(                       \
-            grid, kFfmaThreads<T>, sizeof(FfmaShared<T, kTile>), product, epilogue);       \
-    }                                                                                      \
-    launch_##op##_as<kA, kB>(product, epilogue);                                           \
+// runs on: two kernels, for operands of the layout <kA, kB> that the op usually gets, and for any
+// others, which are expected to lie as <kElseA, kElseB>; of launch_OP_as the one for <kA, kB>.
+// Operands is Product, which launch_OP makes in large tiles, too, or another template of that kind.
+#define SINTER_PRODUCT_KERNELS(op, Operands)                                                       \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 1)                                                         \
+  op##_ffma_16x64(Operands<T> product, Epilogue epilogue, SplitSums<T> split) {                    \
+    wait_for_upstream();                                                                           \
+    begin_dependents();                                                                            \
+    ffma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));            \
+  }                                                                                                \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
+  SINTER_KERNEL_BOUNDS(kFfmaThreads<T>, 2)                                                         \
+  op##_ffma_64x64(Operands<T> product, Epilogue epilogue) {                                        \
+    wait_for_upstream();                                                                           \
+    begin_dependents();                                                                            \
+    ffma_product<kA, kB, kTile>(                                                                   \
+        product, epilogue, SplitSums<T>{}, tile_of_block(product.is_turned()));                    \
+  }                                                                                                \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                             \
+  op##_mma_64x64(Operands<T> product, Epilogue epilogue, SplitSums<float> split) {                 \
+    wait_for_upstream();                                                                           \
+    begin_dependents();                                                                            \
+    mma_product<kA, kB>(product, epilogue, split, tile_of_block(product.is_turned()));             \
+  }                                                                                                \
+  template <class T, Layout kA, Layout kB, class Epilogue>                                         \
+  SINTER_KERNEL_BOUNDS(kMmaThreads, 2)                                                             \
+  op##_mma_128x128(Operands<T> product, Epilogue epilogue) {                                       \
+    wait_for_upstream();                                                                           \
+    begin_dependents();                                                                            \
+    mma_product<kA, kB, kLargeTile>(                                                               \
+        product, epilogue, SplitSums<float>{}, tile_of_block(product.is_turned()));                \
+  }                                                                                                \
+  template <Layout kA, Layout kB, class T, class Epilogue>                                         \
+  void launch_##op##_as(const Operands<T>& product, const Epilogue& epilogue) {                    \
+    if constexpr (kHasMma<T>) {                                                                    \
+      if (on_tensor_cores<T>()) {                                                                  \
+        const auto [grid, split] = split_grid<kTile, float>(product, sizeof(MmaTiles<T>));         \
+        return launch_waiting<op##_mma_64x64<T, kA, kB, Epilogue>>(                                \
+            grid, kMmaThreads, sizeof(MmaTiles<T>), product, epilogue, split);                     \
+      }                                                                                            \
+    }                                                                                              \
+    if constexpr (kHasFfma<T>) {                                                                   \
+      const auto [grid, split] = split_grid<kFfmaRows, T>(product);                                \
+      launch_waiting<op##_ffma_16x64<T, kKnown<T, kA>, kKnown<T, kB>, Epilogue>>(                  \
+          grid, kFfmaThreads<T>, sizeof(FfmaShared<T>), product, epilogue, split);                 \
+    }                                                                                              \
+  }                                                                                                \
+  template <Layout kA, Layout kB, Layout kElseA = ragged(kA), Layout kElseB = ragged(kB), class T, \
+      class Epilogue>                                                                              \
+  void launch_##op(const Operands<T>& product, const Epilogue& epilogue) {                         \
+    if (!has_layout<kA, kB>(product, epilogue)) {                                                  \
+      Operands<T> any = product;                                                                   \
+      take_as<kElseA>(any.a);                                                                      \
+      take_as<kElseB>(any.b);                                                                      \
+      return launch_##op##_as<kElseA, kElseB>(any, epilogue);                                      \
+    }                                                                                              \
+    if constexpr (std::is_same_v<Operands<T>, Product<T>> && std::is_same_v<T, bf16>) {            \
+      const Grid grid = product.grid(kLargeTile, kLargeTile);                                      \
+      if (large_tiles_pay(product.grid(kTile).blocks(), grid.blocks()))                            \
+        return launch_waiting<op##_mma_128x128<T, kA, kB, Epilogue>>(                              \
+            grid, kMmaThreads, sizeof(MmaTiles<T, kLargeTile>), product, epilogue);                \
+    }                                                                                              \
+    if constexpr (std::is_same_v<Operands<T>, Product<T>> && std::is_same_v<T, float>) {           \
+      const Grid grid = product.grid(kTile);                                                       \
+      if (!on_tensor_cores<T>() &&                                                                 \
+          large_tiles_pay(product.grid(kFfmaRows).blocks(), grid.blocks()))                        \
+        return launch_waiting<op##_ffma_64x64<T, kA, kB, Epilogue>>(                               \
+            grid, kFfmaThreads<T>, sizeof(FfmaShared<T, kTile>), product, epilogue);               \
+    }                                                                                              \
+    launch_##op##_as<kA, kB>(product, epilogue);                                                   \
   }
 
 // c = op(a) op(b) (+ bias over columns) with an epilogue of the library's, or what own() does where

@@ -10,6 +10,8 @@ namespace sinter::SINTER_KERNEL_NS {
 SINTER_PRODUCT_KERNELS(matmul, Product)
 SINTER_PRODUCT_KERNELS(matmul_batch, BatchedProduct)
 
+constexpr Layout kAny = Layout::either;  // operands may be transposed
+
 // kB: how b mostly lies.
 template <Layout kB>
 static void run_product(const Call& call, bool trans_a, bool trans_b, const Tensor& bias) {
@@ -17,7 +19,7 @@ static void run_product(const Call& call, bool trans_a, bool trans_b, const Tens
   const auto own = [&] {
     visit_float(a.dtype(), [&]<class T>(T) {
       with_result<T>(c.dtype(), [&]<class Y>(Y) {
-        launch_matmul<Layout::along_k, kB>(
+        launch_matmul<Layout::along_k, kB, kAny, kAny>(
             Product<T>{product_side<T>(a, trans_a), product_side<T>(b, !trans_b)},
             StoreSums<T, Y>{Bias<T>(bias), columns_out<Y>(c)});
       });
@@ -37,7 +39,7 @@ void matmul(const Call& call) {
     const auto own = [&] {
       visit_float(a.dtype(), [&]<class T>(T) {
         with_result<T>(c.dtype(), [&]<class Y>(Y) {
-          launch_matmul_batch<Layout::along_k, Layout::along_outer>(
+          launch_matmul_batch<Layout::along_k, Layout::along_outer, kAny, kAny>(
               batched_product<T>(a, attrs.trans_a, b, attrs.trans_b, batch),
               StoreBatch<T, Y>{columns_out<Y>(c)});
         });
