@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's scaled_dot_product_attention, causal, by each of its backends: what bench/attention
+"""PyTorch's scaled_dot_product_attention, causal, by each of its backends: what bench/step
 times, forward and with its backward. A backend that has no kernel for a shape is reported, not
 hidden. A call is timed as in torch_step.py."""
 import torch
