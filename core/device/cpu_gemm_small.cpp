@@ -180,25 +180,23 @@ template <int R, class Kernel> void with_rows(int64_t rows, const Kernel& kernel
 //
 // Note [Small products in packed panels]
 //   A panel is kTileCols columns of B and kDepth of its rows, dense; columns that are not there are
-//   0. Its 16 KiB stay in the L1 cache while rows of A pass, whose numbers are broadcast from where
-//   they lie. A tile of 6 x kTileVectors sums reads kTileVectors + 6 registers for 6 kTileVectors
-//   multiplications: no more of either than the two that a core does in a cycle. A panel of at most
-//   half the vectors takes 12 rows: 6 sums would wait for each other, as a multiplication takes 4
-//   cycles and two begin in each. Beyond kDepth a sum goes on from what C holds.
-//   A transposed A whose rows are 4 KiB apart would have all of a tile in one set of the cache:
-//   where they are 2 KiB apart or more kPackedRows of its columns are made dense, for kPanels of B.
+//   0. Its 16 KiB stay in the L1 cache while a block of rows of A, which stays in the L2 cache,
+//   passes. A's numbers are broadcast from where they lie; of a transposed A, where neighbours in
+//   depth are a row apart, each line of the cache would be fetched for six of its numbers, so the
+//   tiles of a block are made dense first. A tile of 6 x kTileVectors sums reads kTileVectors + 6
+//   registers for 6 kTileVectors multiplications: no more of either than the two that a core does
+//   in a cycle. A panel of at most half the vectors takes 12 rows: 6 sums would wait for each
+//   other, as a multiplication takes 4 cycles and two begin in each. Beyond kDepth a sum goes on
+//   from what C holds.
 
-// Do a transposed A's rows lie so far apart?
-bool is_far(const Gemm& desc) { return desc.trans_a && desc.lda >= 512; }
-
-constexpr int kTallRows = 2 * kTileRows, kPackedRows = 4 * kTallRows;
+constexpr int kTallRows = 2 * kTileRows, kBlockRows = 8 * kTallRows;
 constexpr int64_t kDepth = 4096 / kTileCols, kPanels = 32 << 10;  // elements at once: 128 KiB of L2
 
 // R rows x V vectors, of which the last has `count` columns, over k rows of a panel. The sums begin
 // with start[i * start_row].
 struct PackedTile {
   const float* a;
-  int64_t a_row, a_step, k;
+  int64_t a_row, a_step, a_tile, k;  // a_tile: between two times kTallRows rows
   const float* panel;
   const float* start;
   int64_t start_row;
@@ -216,6 +214,9 @@ template <int R, int V> [[gnu::noinline]] void packed_tile(const PackedTile& t, 
     sum[i][V - 1] =
         count < kLanes ? load_part(from + (V - 1) * kLanes, count) : load(from + (V - 1) * kLanes);
   }
+  if (t.k >= 64) {
+    SINTER_UNROLLED for (int i = 0; i < R; ++i) __builtin_prefetch(corner + i * ldc, 1);
+  }
   const float *a = t.a, *upper = a + R / 2 * a_row, *b = t.panel;
   for (int64_t p = 0; p < t.k; ++p, a += a_step, upper += a_step, b += kTileCols) {
     Vec row[V];
@@ -232,16 +233,23 @@ template <int R, int V> [[gnu::noinline]] void packed_tile(const PackedTile& t, 
 }
 
 template <int V> void packed_rows(PackedTile t, int64_t rows, int count) {
-  const auto pass = [&](int64_t n) {
+  const auto pass = [&](int64_t n, int64_t of_a) {
     rows -= n;
-    t.a += n * t.a_row;
+    t.a += of_a;
     t.start += n * t.start_row;
     t.c += n * t.ldc;
   };
-  if constexpr (V <= kTileVectors / 2) {
-    for (; rows >= kTallRows; pass(kTallRows)) packed_tile<kTallRows, V>(t, count);
+  for (; rows >= kTallRows; pass(kTileRows, t.a_tile - kTileRows * t.a_row)) {
+    if constexpr (V <= kTileVectors / 2) {
+      packed_tile<kTallRows, V>(t, count);
+      pass(kTileRows, kTileRows * t.a_row);
+    } else {
+      packed_tile<kTileRows, V>(t, count);
+      pass(kTileRows, kTileRows * t.a_row);
+      packed_tile<kTileRows, V>(t, count);
+    }
   }
-  for (; rows > 0; pass(kTileRows))
+  for (; rows > 0; pass(kTileRows, kTileRows * t.a_row))
     with_rows<kTileRows>(rows, [&](auto r) { packed_tile<r(), V>(t, count); });
 }
 template <int V> void packed_columns(const PackedTile& t, int64_t rows, int cols) {
@@ -271,18 +279,49 @@ void pack_transposed(const float* b, int64_t ldb, int64_t cols, int64_t k, float
   }
 }
 
-// Rows p.. of B's columns j...
-void pack_panel(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t j, float* panel) {
-  const int64_t cols = std::min<int64_t>(kTileCols, desc.n - j);
-  if (cols < kTileCols) std::fill_n(panel, k * kTileCols, 0.0f);
-  if (desc.trans_b) return pack_transposed(b + j * desc.ldb + p, desc.ldb, cols, k, panel);
+// Rows p.. of B's columns j.. of `count` panels, `size` elements apart: where B is not transposed,
+// along its rows, whole lines of the cache.
+void pack_panels(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t j, int64_t count,
+    int64_t size, float* panels) {
+  const int64_t cols = std::min(count * kTileCols, desc.n - j), whole = cols / kTileCols;
+  if (whole < count) std::fill_n(panels + whole * size, k * kTileCols, 0.0f);
+  if (desc.trans_b) {
+    for (int64_t q = 0; q < count; ++q)
+      pack_transposed(b + (j + q * kTileCols) * desc.ldb + p, desc.ldb,
+          std::min<int64_t>(kTileCols, cols - q * kTileCols), k, panels + q * size);
+    return;
+  }
   b += p * desc.ldb + j;
-  for (; k > 0; --k, b += desc.ldb, panel += kTileCols) {
-    if (cols == kTileCols) {
-      SINTER_UNROLLED for (int v = 0; v < kTileCols; v += kLanes) store(panel + v, load(b + v));
-    } else {
-      std::copy_n(b, cols, panel);
+  for (; k > 0; --k, b += desc.ldb, panels += kTileCols) {
+    for (int64_t i = 0; i < cols; i += 16) __builtin_prefetch(b + 6 * desc.ldb + i);
+    for (int64_t q = 0; q < whole; ++q) {
+      SINTER_UNROLLED for (int v = 0; v < kTileCols; v += kLanes)
+          store(panels + q * size + v, load(b + q * kTileCols + v));
     }
+    std::copy_n(b + whole * kTileCols, cols - whole * kTileCols, panels + whole * size);
+  }
+}
+
+// Is a transposed A worth being made dense?
+bool is_dense(const Gemm& desc) {
+  return desc.trans_a && (desc.lda >= 512 || (desc.lda >= 128 && desc.k >= 128));
+}
+
+// Between the dense tiles of k columns of A: k a multiple of 64 would have all of a block in one
+// set of the L1 cache.
+int64_t dense_tile(int64_t k) { return k * kTallRows + 16; }
+
+// tiles[t][p][i] = A[p][kTallRows t + i] of `rows` rows of A, which is stored transposed: read
+// along its rows, whole lines of the cache.
+void pack_rows(const float* a, int64_t lda, int64_t rows, int64_t k, float* tiles) {
+  for (int64_t p = 0; p < k; ++p, a += lda, tiles += kTallRows) {
+    float* to = tiles;
+    for (int64_t i = 0; i < rows; i += 16) __builtin_prefetch(a + 6 * lda + i);
+    int64_t i = 0;
+    for (; i + kTallRows <= rows; i += kTallRows, to += dense_tile(k)) {
+      SINTER_UNROLLED for (int j = 0; j < kTallRows; j += 4) store(to + j, load<4>(a + i + j));
+    }
+    std::copy_n(a + i, rows - i, to);
   }
 }
 
@@ -290,39 +329,32 @@ void pack_panel(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t 
 void packed(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
     int64_t i, int64_t rows, int64_t first, int64_t panels) {
   static constexpr float kNoBias[kTileCols] = {};
-  const int64_t deep = std::min(desc.k, kDepth), size = deep * kTileCols,
+  const int64_t deep = std::min(desc.k, kDepth), size = deep * kTileCols + 16,
                 at_once = std::clamp<int64_t>(kPanels / size, 1, panels);
-  const bool dense = is_far(desc);
+  const bool dense = is_dense(desc);
   float *const panel = thread_buffer<float, BufferFor::panel>(
-                   at_once * size + (dense ? deep * kPackedRows : 0)),
+                   at_once * size + (dense ? kBlockRows / kTallRows * dense_tile(deep) : 0)),
                *const of_a = panel + at_once * size;
-  const int64_t block = dense ? kPackedRows : rows, end = first + panels;
+  const int64_t end = first + panels, last = i + rows;
   for (; first < end; first += at_once) {
     const int64_t count = std::min(at_once, end - first);
     for (int64_t p = 0; p < desc.k; p += kDepth) {
       const int64_t k = std::min(kDepth, desc.k - p);
-      for (int64_t q = 0; q < count; ++q)
-        pack_panel(desc, b, p, k, (first + q) * kTileCols, panel + q * size);
-      for (int64_t r = i; r < i + rows; r += block) {
-        const int64_t n = std::min(block, i + rows - r);
+      pack_panels(desc, b, p, k, first * kTileCols, count, size, panel);
+      for (int64_t r = i; r < last; r += kBlockRows) {
+        const int64_t n = std::min<int64_t>(kBlockRows, last - r);
         PackedTile t;
         t.a = desc.trans_a ? a + p * desc.lda + r : a + r * desc.lda + p;
         t.a_row = desc.trans_a ? 1 : desc.lda;
         t.a_step = desc.trans_a ? desc.lda : 1;
+        t.a_tile = kTallRows * t.a_row;
         t.k = k;
         t.ldc = desc.ldc;
         if (dense) {
-          float* to = of_a;
-          for (int64_t left = k; left > 0; --left, t.a += desc.lda, to += kPackedRows) {
-            if (n < kPackedRows) {
-              std::copy_n(t.a, n, to);
-            } else {
-              SINTER_UNROLLED for (int v = 0; v < kPackedRows; v += kLanes)
-                  store(to + v, load(t.a + v));
-            }
-          }
+          pack_rows(t.a, desc.lda, n, k, of_a);
           t.a = of_a;
-          t.a_step = kPackedRows;
+          t.a_step = kTallRows;
+          t.a_tile = dense_tile(k);
         }
         for (int64_t q = 0; q < count; ++q) {
           const int64_t j = (first + q) * kTileCols;
@@ -345,18 +377,20 @@ bool is_packed(const Gemm& desc) {
   if (desc.trans_b)
     return desc.trans_a || desc.m > 16 || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
   if (desc.m <= kTileRows) return false;
-  return desc.n % kTileCols != 0 || (desc.ldb >= 256 && desc.m > 4 * kTileRows) || is_far(desc);
+  return desc.n % kTileCols != 0 || (desc.ldb >= 256 && desc.m > 4 * kTileRows) || is_dense(desc);
 }
 
 }  // namespace
 
 // Where these kernels beat oneDNN on an Ice Lake and, packed, on a Zen with AVX2, or are as fast.
-// oneDNN's calls cost 1 us and a fork; a transposed A of many rows takes it up to twice our time.
+// oneDNN's calls cost 1 us and a fork; a transposed A takes it up to one and a half times our time
+// where the rows of both operands meet in few sets of the cache.
 bool gemm_small_fits(const Gemm& desc) {
   const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, bias] = desc;
   if (in != DType::f32 || bias != DType::f32) return false;
   const int64_t products = m * n * k, thin = std::min(m, n);
   if (k <= 128 && products <= 1 << 24) return true;
+  if (trans_a && !trans_b && lda % 128 == 0 && ldb % 128 == 0 && products <= 1 << 27) return true;
   if (!trans_b) return products <= 2'500'000 || m <= 12;
   if (k <= 256 && products <= 2'500'000) return true;
   return !trans_a && (thin <= 16 || (thin <= 32 && k >= 256));
