@@ -47,14 +47,9 @@ template <class V> inline void store_part(float* p, V v, int count) {
   constexpr int kAll = sizeof v / sizeof(float), kHalf = kAll / 2;
   if (count >= kAll) return store(p, v);
   if constexpr (kAll > 4) {
-    const auto half = [&]<int... L>(int from, std::integer_sequence<int, L...>) {
-      return from ? __builtin_shufflevector(v, v, (kHalf + L)...)
-                  : __builtin_shufflevector(v, v, L...);
-    };
-    constexpr auto lanes = std::make_integer_sequence<int, kHalf>();
-    if (count < kHalf) return store_part(p, half(0, lanes), count);
-    store(p, half(0, lanes));
-    store_part(p + kHalf, half(1, lanes), count - kHalf);
+    if (count < kHalf) return store_part(p, lower_half(v), count);
+    store(p, lower_half(v));
+    store_part(p + kHalf, upper_half(v), count - kHalf);
   } else {
     for (int l = 0; l < count; ++l) p[l] = v[l];
   }
@@ -62,11 +57,8 @@ template <class V> inline void store_part(float* p, V v, int count) {
 
 // Folds the upper lanes onto the lower until four are left.
 template <class V> Vec4 fold(V v) {
-  if constexpr (sizeof v == 64) {
-    return fold(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-                __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
-  } else if constexpr (sizeof v == 32) {
-    return __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  if constexpr (sizeof v > sizeof(Vec4)) {
+    return fold(lower_half(v) + upper_half(v));
   } else {
     return v;
   }
@@ -240,14 +232,10 @@ template <int V> void packed_rows(PackedTile t, int64_t rows, int count) {
     t.c += n * t.ldc;
   };
   for (; rows >= kTallRows; pass(kTileRows, t.a_tile - kTileRows * t.a_row)) {
-    if constexpr (V <= kTileVectors / 2) {
-      packed_tile<kTallRows, V>(t, count);
-      pass(kTileRows, kTileRows * t.a_row);
-    } else {
-      packed_tile<kTileRows, V>(t, count);
-      pass(kTileRows, kTileRows * t.a_row);
-      packed_tile<kTileRows, V>(t, count);
-    }
+    constexpr bool kTall = V <= kTileVectors / 2;
+    packed_tile<kTall ? kTallRows : kTileRows, V>(t, count);
+    pass(kTileRows, kTileRows * t.a_row);
+    if constexpr (!kTall) packed_tile<kTileRows, V>(t, count);
   }
   for (; rows > 0; pass(kTileRows, kTileRows * t.a_row))
     with_rows<kTileRows>(rows, [&](auto r) { packed_tile<r(), V>(t, count); });
@@ -279,6 +267,12 @@ void pack_transposed(const float* b, int64_t ldb, int64_t cols, int64_t k, float
   }
 }
 
+// n numbers of the row that lies six behind this one, by lines of the cache: so far ahead are rows
+// fetched that are made dense.
+void fetch_ahead(const float* row, int64_t ld, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(row + 6 * ld + i);
+}
+
 // Rows p.. of B's columns j.. of `count` panels, `size` elements apart: where B is not transposed,
 // along its rows, whole lines of the cache.
 void pack_panels(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t j, int64_t count,
@@ -293,7 +287,7 @@ void pack_panels(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t
   }
   b += p * desc.ldb + j;
   for (; k > 0; --k, b += desc.ldb, panels += kTileCols) {
-    for (int64_t i = 0; i < cols; i += 16) __builtin_prefetch(b + 6 * desc.ldb + i);
+    fetch_ahead(b, desc.ldb, cols);
     for (int64_t q = 0; q < whole; ++q) {
       SINTER_UNROLLED for (int v = 0; v < kTileCols; v += kLanes)
           store(panels + q * size + v, load(b + q * kTileCols + v));
@@ -316,7 +310,7 @@ int64_t dense_tile(int64_t k) { return k * kTallRows + 16; }
 void pack_rows(const float* a, int64_t lda, int64_t rows, int64_t k, float* tiles) {
   for (int64_t p = 0; p < k; ++p, a += lda, tiles += kTallRows) {
     float* to = tiles;
-    for (int64_t i = 0; i < rows; i += 16) __builtin_prefetch(a + 6 * lda + i);
+    fetch_ahead(a, lda, rows);
     int64_t i = 0;
     for (; i + kTallRows <= rows; i += kTallRows, to += dense_tile(k)) {
       SINTER_UNROLLED for (int j = 0; j < kTallRows; j += 4) store(to + j, load<4>(a + i + j));

@@ -72,22 +72,21 @@ template <class Vec, int N> [[gnu::always_inline]] inline void turn(Vec (&v)[N])
   swap_blocks<1>(v, std::make_integer_sequence<int, sizeof(Vec) / sizeof(v[0][0])>());
 }
 
-// One vector of two, and its halves.
-template <class Vec, int... J>
-[[gnu::always_inline]] inline auto lanes_of(Vec a, Vec b, std::integer_sequence<int, J...>) {
-  return __builtin_shufflevector(a, b, J...);
+// Lanes kFrom.. of a with b behind it, as many as the sequence has.
+template <int kFrom, class Vec, int... J>
+[[gnu::always_inline]] inline auto lanes_from(Vec a, Vec b, std::integer_sequence<int, J...>) {
+  return __builtin_shufflevector(a, b, (kFrom + J)...);
 }
+// One vector of two, and its halves.
 template <class Vec> [[gnu::always_inline]] inline auto joined(Vec a, Vec b) {
-  return lanes_of(a, b, std::make_integer_sequence<int, 2 * sizeof(a) / sizeof(a[0])>());
+  return lanes_from<0>(a, b, std::make_integer_sequence<int, 2 * sizeof(a) / sizeof(a[0])>());
 }
 template <class Vec> [[gnu::always_inline]] inline auto lower_half(Vec v) {
-  return lanes_of(v, v, std::make_integer_sequence<int, sizeof(v) / sizeof(v[0]) / 2>());
+  return lanes_from<0>(v, v, std::make_integer_sequence<int, sizeof(v) / sizeof(v[0]) / 2>());
 }
 template <class Vec> [[gnu::always_inline]] inline auto upper_half(Vec v) {
   constexpr int half = sizeof(v) / sizeof(v[0]) / 2;
-  return [&]<int... J>(std::integer_sequence<int, J...>) {
-    return __builtin_shufflevector(v, v, (half + J)...);
-  }(std::make_integer_sequence<int, half>());
+  return lanes_from<half>(v, v, std::make_integer_sequence<int, half>());
 }
 
 }  // namespace sinter
