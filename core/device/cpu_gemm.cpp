@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/thread_buffer.h"
 
 namespace sinter {
 namespace {
@@ -114,6 +115,25 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
     for (int64_t p = begin; p < end; ++p)
       gemm(desc, at(a, desc.in, batch.a_of(p)), at(b, desc.in, batch.b_of(p)), nullptr,
           const_cast<char*>(at(c, desc.out, p * desc.m * desc.n)));
+  });
+}
+
+void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take) {
+  check(desc, nullptr);
+  if (desc.m * desc.n <= 0) return;
+  if (has_onednn() && desc.in == DType::f32 && desc.k > 0 &&
+      detail::gemm_small_blocks(
+          desc, static_cast<const float*>(a), static_cast<const float*>(b), take))
+    return;
+  visit_float(desc.out, [&]<class T>(T) {
+    T* const c = thread_buffer<T, BufferFor::sums>(desc.m * desc.n);
+    Gemm dense = desc;
+    dense.ldc = desc.n;
+    gemm(dense, a, b, nullptr, c);
+    parallel_for(
+        desc.m, grain_of(4 * desc.n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
+          take({begin, 0, end - begin, desc.n, c + begin * desc.n, desc.n});
+        });
   });
 }
 

@@ -8,6 +8,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 
 #include "core/device/side.h"
 #include "core/dtype.h"
@@ -39,6 +40,18 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
 
 // REQUIRES: ldc is n.
 void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c);
+
+// A block of a result, rows i.. and columns j.., in memory of the thread that made it; a row is
+// `ld` elements behind the one before.
+struct GemmBlock {
+  int64_t i, j, rows, cols;
+  const void* c;
+  int64_t ld;
+};
+using TakeBlock = std::function<void(const GemmBlock&)>;
+// gemm() of which nobody keeps C: disjoint blocks that cover it are given to `take`, which must not
+// throw, each by the thread that made it; of products of few terms while it lies in the cache.
+void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take);
 
 // The library that made the last product of this thread, which is then forgotten; nullptr: none did
 // since, as own kernels make it.
@@ -78,6 +91,9 @@ bool gemm_small_fits(const Gemm& desc);
 // REQUIRES: f32; any shape and layout.
 void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
     const GemmBatch& batch = {});
+// False if a block would be all of C, of few rows or terms beyond what registers add up at once:
+// nothing is done then.
+bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take);
 
 }  // namespace detail
 

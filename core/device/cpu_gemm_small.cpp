@@ -3,8 +3,8 @@
 //   packed: more rows than two tiles: B in packed panels of 64 columns, any layout; 6 x 64 of C, or
 //   12 x 32, so that the sums are more than a multiplication's latency.
 //   rows:  few rows, B not transposed: C += a column of A x a row of B where they lie, 6 x 64 of C.
-//   dots:  few rows, B transposed, A not: C = rows of A . rows of B; 6 x 4 of C; one accumulator of
-//   many lanes each, added up at the end.
+//   dots:  few rows, B transposed, A not: C = rows of A . rows of B; 6 x 4 of C, 4 x 3 of the 16
+//   registers of AVX2; one accumulator of many lanes each, added up at the end.
 // The order of each sum depends on the shape alone, never on the number of threads: packed and rows
 // add from the bias on in the order of k.
 #include <algorithm>
@@ -20,12 +20,15 @@ namespace sinter::detail {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kTileVectors = 4, kDotRows = 6;
+constexpr int kTileVectors = 4, kDotRows = 6, kDotCols = 4;
+constexpr int64_t kDotMost = 16;  // rows in all: more are packed
 #else
-constexpr int kTileVectors = 2, kDotRows = 2;
+constexpr int kTileVectors = 2, kDotRows = 4, kDotCols = 3;
+constexpr int64_t kDotMost = 32;
 #endif
 constexpr int kLanes = kLanesOf<float>;
-constexpr int kTileRows = 6, kTileCols = kTileVectors * kLanes, kDotCols = 4;
+constexpr int kTileRows = 6, kTileCols = kTileVectors * kLanes;
+constexpr int kFewDots = 4;  // columns at a time where there are less rows than kDotRows
 using Vec = Lanes<float>;
 using Vec4 = Lanes<float, 4>;
 
@@ -101,7 +104,7 @@ template <int R, int V, class Load> void rows_tile(const Tile& t, Load load_b, i
   const float *a = t.a, *b = t.b;
   for (int64_t p = 0; p < t.k; ++p, a += t.a_step, b += t.ldb) {
     Vec row[V];
-    SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = load_b(b + v * kLanes);
+    SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = held(load_b(b + v * kLanes));
     SINTER_UNROLLED for (int i = 0; i < R; ++i) {
       const Vec factor = all(a[i * t.a_row]);
       SINTER_UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
@@ -132,16 +135,16 @@ template <int R> void rows_tiles(const Tile& whole, int64_t cols) {
   }
 }
 
-template <int R> void dots_tile(const Tile& t, int64_t cols) {
-  Vec sum[R][kDotCols] = {};
-  const float* b[kDotCols];  // a column that is not there reads the first one
-  SINTER_UNROLLED for (int j = 0; j < kDotCols; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
+template <int R, int C> void dots_tile(const Tile& t, int64_t cols) {
+  Vec sum[R][C] = {};
+  const float* b[C];  // a column that is not there reads the first one
+  SINTER_UNROLLED for (int j = 0; j < C; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
   const auto step = [&](int64_t p, auto load_from) {
-    Vec row[kDotCols];
-    SINTER_UNROLLED for (int j = 0; j < kDotCols; ++j) row[j] = load_from(b[j] + p);
+    Vec row[C];
+    SINTER_UNROLLED for (int j = 0; j < C; ++j) row[j] = held(load_from(b[j] + p));
     SINTER_UNROLLED for (int i = 0; i < R; ++i) {
-      const Vec left = load_from(t.a + i * t.a_row + p);
-      SINTER_UNROLLED for (int j = 0; j < kDotCols; ++j) sum[i][j] = fma(left, row[j], sum[i][j]);
+      const Vec left = held(load_from(t.a + i * t.a_row + p));
+      SINTER_UNROLLED for (int j = 0; j < C; ++j) sum[i][j] = fma(left, row[j], sum[i][j]);
     }
   };
   const int64_t whole = t.k / kLanes * kLanes;
@@ -149,13 +152,13 @@ template <int R> void dots_tile(const Tile& t, int64_t cols) {
   if (whole < t.k)
     step(whole, [count = int(t.k - whole)](const float* p) { return load_part(p, count); });
   SINTER_UNROLLED for (int i = 0; i < R; ++i) {
-    Vec4 out = lane_sums(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+    const Vec4 out = lane_sums(sum[i][0], sum[i][1], sum[i][2], sum[i][C - 1]);
     float* c = t.c + i * t.ldc;
-    if (cols >= kDotCols) {
-      if (t.bias) out += load<4>(t.bias);
-      store(c, out);
+    if (C == 4 && cols >= C) {
+      store(c, t.bias ? out + load<4>(t.bias) : out);
     } else {
-      for (int j = 0; j < cols; ++j) c[j] = out[j] + (t.bias ? t.bias[j] : 0.0f);
+      for (int j = 0; j < std::min<int64_t>(C, cols); ++j)
+        c[j] = out[j] + (t.bias ? t.bias[j] : 0.0f);
     }
   }
 }
@@ -212,7 +215,7 @@ template <int R, int V> [[gnu::noinline]] void packed_tile(const PackedTile& t, 
   const float *a = t.a, *upper = a + R / 2 * a_row, *b = t.panel;
   for (int64_t p = 0; p < t.k; ++p, a += a_step, upper += a_step, b += kTileCols) {
     Vec row[V];
-    SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
+    SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = held(load(b + v * kLanes));
     SINTER_UNROLLED for (int i = 0; i < R; ++i) {
       const Vec factor = all(i < R / 2 ? a[i * a_row] : upper[(i - R / 2) * a_row]);
       SINTER_UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
@@ -319,13 +322,20 @@ void pack_rows(const float* a, int64_t lda, int64_t rows, int64_t k, float* tile
   }
 }
 
-// Rows i.. and panels first.. of a product.
+// Rows i.. and panels first.. of a product, which take(block) is given if it is not null: a block
+// then is of long rows, and as many of them as let it stay in the L2 cache.
 void packed(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
-    int64_t i, int64_t rows, int64_t first, int64_t panels) {
+    int64_t i, int64_t rows, int64_t first, int64_t panels, const TakeBlock* take) {
   static constexpr float kNoBias[kTileCols] = {};
   const int64_t deep = std::min(desc.k, kDepth), size = deep * kTileCols + 16,
-                at_once = std::clamp<int64_t>(kPanels / size, 1, panels);
+                at_once = std::clamp<int64_t>((c ? 1 : 2) * kPanels / size, 1, panels),
+                block_rows = c ? kBlockRows
+                               : std::clamp<int64_t>(kPanels / (at_once * kTileCols) / kTallRows, 1,
+                                     kBlockRows / kTallRows) *
+                                     kTallRows;
   const bool dense = is_dense(desc);
+  float* const block =
+      c ? nullptr : thread_buffer<float, BufferFor::sums>(block_rows * at_once * kTileCols);
   float *const panel = thread_buffer<float, BufferFor::panel>(
                    at_once * size + (dense ? kBlockRows / kTallRows * dense_tile(deep) : 0)),
                *const of_a = panel + at_once * size;
@@ -335,15 +345,15 @@ void packed(const Gemm& desc, const float* a, const float* b, const float* bias,
     for (int64_t p = 0; p < desc.k; p += kDepth) {
       const int64_t k = std::min(kDepth, desc.k - p);
       pack_panels(desc, b, p, k, first * kTileCols, count, size, panel);
-      for (int64_t r = i; r < last; r += kBlockRows) {
-        const int64_t n = std::min<int64_t>(kBlockRows, last - r);
+      for (int64_t r = i; r < last; r += block_rows) {
+        const int64_t n = std::min(block_rows, last - r);
         PackedTile t;
         t.a = desc.trans_a ? a + p * desc.lda + r : a + r * desc.lda + p;
         t.a_row = desc.trans_a ? 1 : desc.lda;
         t.a_step = desc.trans_a ? desc.lda : 1;
         t.a_tile = kTallRows * t.a_row;
         t.k = k;
-        t.ldc = desc.ldc;
+        t.ldc = c ? desc.ldc : count * kTileCols;
         if (dense) {
           pack_rows(t.a, desc.lda, n, k, of_a);
           t.a = of_a;
@@ -353,14 +363,43 @@ void packed(const Gemm& desc, const float* a, const float* b, const float* bias,
         for (int64_t q = 0; q < count; ++q) {
           const int64_t j = (first + q) * kTileCols;
           t.panel = panel + q * size;
-          t.c = c + r * desc.ldc + j;
+          t.c = c ? c + r * desc.ldc + j : block + q * kTileCols;
           t.start = p ? t.c : bias ? bias + j : kNoBias;
           t.start_row = p ? desc.ldc : 0;
           packed_columns<kTileVectors>(t, n, int(std::min<int64_t>(kTileCols, desc.n - j)));
         }
+        const int64_t j = first * kTileCols;
+        if (take) (*take)({r, j, n, std::min(t.ldc, desc.n - j), block, t.ldc});
       }
     }
   }
+}
+
+// Where the result is taken: one product.
+void packed_products(const Gemm& desc, const float* of_a, const float* of_b, const float* bias,
+    float* of_c, const GemmBatch& batch, const TakeBlock* take) {
+  // The side of more tiles is shared out: of the other one's operand each thread packs its own
+  // copy. Of a transposed A, as in a weight's gradient, rows where there are enough to share: a
+  // thread then meets the same ones of a weight in each step.
+  const bool by_rows =
+      take || desc.m >= (desc.trans_a ? std::min<int64_t>(kBlockRows, desc.n) : desc.n);
+  // In bytes or simple operations: four multiplications, a number stored, and where it is taken
+  // what an optimizer reads and writes for it.
+  const int64_t panels = (desc.n + kTileCols - 1) / kTileCols,
+                tiles = by_rows ? (desc.m + kTallRows - 1) / kTallRows : panels,
+                cost =
+                    std::max<int64_t>(1, desc.m * desc.n * (desc.k / 4 + (take ? 28 : 2)) / tiles);
+  parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t product = begin / tiles, tile = begin % tiles,
+                    n = std::min(end - begin, tiles - tile), i = by_rows ? tile * kTallRows : 0;
+      packed(desc, of_a + batch.a_of(product), of_b + batch.b_of(product), bias,
+          of_c ? of_c + product * desc.m * desc.n : nullptr, i,
+          by_rows ? std::min(n * kTallRows, desc.m - i) : desc.m, by_rows ? 0 : tile,
+          by_rows ? panels : n, take);
+      begin += n;
+    }
+  });
 }
 
 constexpr int64_t kCachedOperands = 32 << 10;  // elements of both operands: 128 KiB
@@ -369,7 +408,7 @@ constexpr int64_t kCachedOperands = 32 << 10;  // elements of both operands: 128
 // whole vectors of the last columns and near lines of long rows, which many rows of C pay.
 bool is_packed(const Gemm& desc) {
   if (desc.trans_b)
-    return desc.trans_a || desc.m > 16 || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
+    return desc.trans_a || desc.m > kDotMost || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
   if (desc.m <= kTileRows) return false;
   return desc.n % kTileCols != 0 || (desc.ldb >= 256 && desc.m > 4 * kTileRows) || is_dense(desc);
 }
@@ -392,27 +431,9 @@ bool gemm_small_fits(const Gemm& desc) {
 
 void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const float* bias,
     float* of_c, const GemmBatch& batch) {
-  if (is_packed(desc)) {
-    // The side of more tiles is shared out: of the other one's operand each thread packs its own
-    // copy.
-    const bool by_rows = desc.m >= desc.n;
-    const int64_t panels = (desc.n + kTileCols - 1) / kTileCols,
-                  tiles = by_rows ? (desc.m + kTallRows - 1) / kTallRows : panels,
-                  cost = std::max<int64_t>(1, desc.m * desc.n * desc.k / 4 / tiles);
-    return parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
-      while (begin < end) {
-        const int64_t product = begin / tiles, tile = begin % tiles,
-                      n = std::min(end - begin, tiles - tile), i = by_rows ? tile * kTallRows : 0;
-        packed(desc, of_a + batch.a_of(product), of_b + batch.b_of(product), bias,
-            of_c + product * desc.m * desc.n, i,
-            by_rows ? std::min(n * kTallRows, desc.m - i) : desc.m, by_rows ? 0 : tile,
-            by_rows ? panels : n);
-        begin += n;
-      }
-    });
-  }
-  const int64_t rows = desc.trans_b ? kDotRows : kTileRows,
-                cols = desc.trans_b ? kDotCols : kTileCols;
+  if (is_packed(desc)) return packed_products(desc, of_a, of_b, bias, of_c, batch, nullptr);
+  const int64_t dots = desc.m < kDotRows ? kFewDots : kDotCols;
+  const int64_t rows = desc.trans_b ? kDotRows : kTileRows, cols = desc.trans_b ? dots : kTileCols;
   const int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;
   // In units of about 15 ps on Ice Lake: loads and stores by bytes, products by a quarter.
   const int64_t high = std::min(rows, desc.m), wide = std::min(cols, desc.n);
@@ -437,7 +458,13 @@ void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const fl
             bias ? bias + j : nullptr, c + i * desc.ldc + j, desc.k, desc.trans_a ? 1 : desc.lda,
             desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc};
         if (desc.trans_b) {
-          with_rows<kDotRows>(desc.m - i, [&](auto r) { dots_tile<r()>(t, desc.n - j); });
+          with_rows<kDotRows>(desc.m - i, [&](auto r) {
+            if (cols == kFewDots) {
+              dots_tile<r(), r() < kDotRows ? kFewDots : kDotCols>(t, desc.n - j);
+            } else {
+              dots_tile<r(), kDotCols>(t, desc.n - j);
+            }
+          });
         } else {
           with_rows<kTileRows>(desc.m - i, [&](auto r) { rows_tiles<r()>(t, desc.n - j); });
         }
@@ -451,6 +478,16 @@ void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const fl
       tile = outer = inner = 0;
     }
   });
+}
+
+// Measured on a Zen with AVX2: of more terms, the panels of a block's long rows leave the L2 cache.
+constexpr int64_t kBlockTerms = 64;
+static_assert(kBlockTerms <= kDepth, "a block is whole after one pass");
+
+bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take) {
+  if (!is_packed(desc) || desc.k > kBlockTerms) return false;
+  packed_products(desc, a, b, nullptr, nullptr, {}, &take);
+  return true;
 }
 
 }  // namespace sinter::detail

@@ -6,7 +6,6 @@
 #include "ops/kernels.h"
 #include "ops/ops.h"
 #include "ops/optim/update.h"
-#include "ops/product/cpu_product.h"
 #include "ops/product/matrix_view.h"
 #include "ops/rows/row_loops.h"
 
@@ -97,62 +96,27 @@ Cost cost(Operands in, Operands, const Attrs& attrs) {
   return c;
 }
 
-// f32: each tile of the gradient is applied while it is in cache; a thread owns whole rows of W, so
-// the same ones step after step.
-void run_tiles(
-    Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
-  const Tensor &dy = layer[kDy], &weight = layer[kWeight];
-  const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
-  const UpdateGroup of_weight = weight_of(layer), of_bias = bias_of(layer);
-  const UpdatePointers<float> w(of_weight), bias(of_bias);
-  with_update<float>(attrs.optimizer, attrs, state, [&](const auto& step_of) {
-    const auto step = step_of(of_weight), bias_step = step_of(of_bias);
-    for_product_tiles(
-        {.m = outs,
-            .n = ins,
-            .k = batch,
-            .a = dy.data<float>(),
-            .lda = outs,
-            .b = static_cast<const float*>(x.data),
-            .ldb = x.ld},
-        28,
-        [&](int64_t i, int64_t j, int rows, int cols, const float* grad) {
-          constexpr int kCols = product_detail::kCols;
-          for (int r = 0; r < rows; ++r) {
-            const int64_t at = (i + r) * ins + j;
-            if (cols == kCols) {  // a loop of known length
-              w.apply(step, at, grad + r * kCols, kCols);
-            } else {
-              w.apply(step, at, grad + r * kCols, cols);
-            }
-          }
-        },
-        [&](int64_t begin, int64_t end) {
-          if (!bias.p) return;
-          float* sums = thread_buffer<float, BufferFor::sums>(end - begin);
-          column_sums(dy.data<float>() + begin, batch, outs, end - begin, sums);
-          bias.apply(bias_step, begin, sums, end - begin);
-        });
-  });
-}
-
-// Other types: the gradient by gemm(), then one pass.
+// Each block of the gradient is applied by the thread that made it.
 template <class T, class V = compute_t<T>>
-void run_whole(
-    Operands layer, const MatrixView& x, const UpdateAttrs& attrs, const StepState& state) {
-  const Tensor &dy = layer[kDy], &weight = layer[kWeight];
-  const int64_t batch = dy.size(0), outs = dy.size(1), ins = weight.size(1);
-  V* grad = thread_buffer<V, BufferFor::sums>(outs * ins + outs);
-  multiply(MatrixView(dy), true, x, false, Tensor(), weight.dtype(), grad);
+void run(Operands layer, const UpdateAttrs& attrs, const StepState& state) {
+  const MatrixView dy(layer[kDy]), x(layer[kX]);
+  const int64_t ins = x.cols, outs = dy.cols;
   const UpdateGroup of_weight = weight_of(layer), of_bias = bias_of(layer);
-  if (of_bias.param.defined()) column_sums<V>(dy.data<T>(), batch, outs, outs, grad + outs * ins);
   with_update<V>(attrs.optimizer, attrs, state, [&](const auto& step_of) {
     const UpdatePointers<V> w(of_weight);
     const auto step = step_of(of_weight);
-    parallel_for(outs * ins, grain_of(7 * sizeof(V)),
-        [&](int64_t begin, int64_t end) { w.apply(step, begin, grad + begin, end - begin); });
-    if (of_bias.param.defined())
-      UpdatePointers<V>(of_bias).apply(step_of(of_bias), 0, grad + outs * ins, outs);
+    const auto take = [&](const GemmBlock& block) {
+      const V* grad = static_cast<const V*>(block.c);
+      if (block.ld == ins) return w.apply(step, block.i * ins, grad, block.rows * ins);
+      for (int64_t r = 0; r < block.rows; ++r, grad += block.ld)
+        w.apply(step, (block.i + r) * ins + block.j, grad, block.cols);
+    };
+    gemm_blocks(
+        gemm_of(dy, true, x, false, of_weight.param.dtype()), dy.data, x.data, std::ref(take));
+    if (!of_bias.param.defined()) return;
+    V* const sums = thread_buffer<V, BufferFor::sums>(outs);
+    column_sums<V>(static_cast<const T*>(dy.data), dy.rows, outs, outs, sums);
+    UpdatePointers<V>(of_bias).apply(step_of(of_bias), 0, sums, outs);
   });
 }
 
@@ -161,13 +125,7 @@ void cpu(const Call& call) {
   const UpdateEnd end(call.in);
   for (size_t l = 0; l < layers_in(call.in); ++l) {
     const Operands layer = layer_at(call.in, l);
-    const MatrixView x(layer[kX]);
-    const DType dtype = layer[kDy].dtype();
-    if (dtype == DType::f32 && layer[kDy].size(0) <= kTileTerms && !x.trans) {
-      run_tiles(layer, x, attrs, end.step());
-    } else {
-      visit_float(dtype, [&]<class T>(T) { run_whole<T>(layer, x, attrs, end.step()); });
-    }
+    visit_float(layer[kDy].dtype(), [&]<class T>(T) { run<T>(layer, attrs, end.step()); });
   }
   end.finish(optimizer_row(attrs.optimizer), attrs);
 }

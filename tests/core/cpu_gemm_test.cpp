@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -23,6 +24,14 @@ struct Way {
   bool (*run)(const Gemm& desc, const void* a, const void* b, const void* bias,
       void* c);  // false: not for this product
 };
+// A block of the result to where it belongs.
+void put(const Gemm& d, const GemmBlock& block, void* c) {
+  const size_t bytes = size_of(d.out);
+  for (int64_t r = 0; r < block.rows; ++r)
+    std::memcpy(static_cast<char*>(c) + ((block.i + r) * d.ldc + block.j) * bytes,
+        static_cast<const char*>(block.c) + r * block.ld * bytes, block.cols * bytes);
+}
+
 const Way kWays[] = {
     {"gemm",
         [](auto... args) {
@@ -49,6 +58,12 @@ const Way kWays[] = {
           if (d.in != DType::f32 || d.k == 0) return false;
           detail::gemm_small(d, static_cast<const float*>(a), static_cast<const float*>(b),
               static_cast<const float*>(bias), static_cast<float*>(c));
+          return true;
+        }},
+    {"in blocks",
+        [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
+          if (bias) return false;
+          gemm_blocks(d, a, b, [&](const GemmBlock& block) { put(d, block, c); });
           return true;
         }},
 };
@@ -249,7 +264,8 @@ TEST(CpuGemm, NanAndInfPropagate) {
 
 TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
   const test::Scoped restored(num_threads, set_num_threads, num_threads());
-  for (const auto& [m, n, k] : {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120}}) {
+  for (const auto& [m, n, k] :
+      {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120}, {130, 1100, 60}}) {
     const auto a = random_values<float>(m * k, 1), b = random_values<float>(n * k, 2);
     for (int trans = 0; trans < 4; ++trans) {
       const Gemm d = make(m, n, k, trans & 1, trans & 2);
@@ -260,6 +276,10 @@ TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
         detail::gemm_small(d, a.data(), b.data(), nullptr, c.data());
         if (first.empty()) first = c;
         EXPECT_EQ(c, first) << threads << " threads " << describe(d);
+        std::ranges::fill(c, 0.0f);
+        if (detail::gemm_small_blocks(
+                d, a.data(), b.data(), [&](const GemmBlock& block) { put(d, block, c.data()); }))
+          EXPECT_EQ(c, first) << "blocks, " << threads << " threads " << describe(d);
       }
     }
   }
