@@ -29,15 +29,15 @@ void DigitsJob::check(const Flags& given, Use) {
 std::vector<Preset> DigitsJob::presets() const {
   return {
       {"fast98",
-          "hidden=256,128\nact=relu\noptimizer=adam\nschedule=onecycle\nlr=0.005\nlr-warmup=20%\n"
-          "label-smoothing=0.05\nnormalize=mnist\nbatch-size=256\nepochs=3\nval=0\nsave-every=0\n"
-          "mode=fused\ntarget-acc=98\n",
+          "hidden=256,128\nact=relu\noptimizer=adam\nbetas=0.85,0.98\nschedule=onecycle\nlr=0.005\n"
+          "lr-warmup=20%\nlabel-smoothing=0.1\nnormalize=mnist\nbatch-size=128\nepochs=2\nval=0\n"
+          "save-every=0\nmode=fused\ntarget-acc=98\n",
           0.5},
       {"fast99",
           "model=\"conv 8 5; relu; pool 2; conv 24 3; relu; pool 2; flatten; linear 128; relu; "
-          "linear 10\"\noptimizer=adam\nbetas=0.7,0.9\nschedule=onecycle\nlr=0.006\nlr-warmup=20%\n"
-          "normalize=mnist\nbatch-size=64\nsteps=1400\nval=0\nsave-every=0\nmode=fused\n"
-          "target-acc=99\n",
+          "linear 10\"\noptimizer=adam\nbetas=0.7,0.9\nschedule=onecycle\nlr=0.008\nlr-warmup=20%\n"
+          "label-smoothing=0.1\nnormalize=mnist\nbatch-size=64\nsteps=1000\nval=0\nsave-every=0\n"
+          "mode=fused\ntarget-acc=99\n",
           1.8},
       {"best",
           "model=cnn3\noptimizer=adam\nschedule=onecycle\nlr=0.003\nlr-warmup=20%\n"

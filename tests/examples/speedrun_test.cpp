@@ -46,7 +46,7 @@ TEST(MnistSpeedrun, ItsRunsAreThoseOfTrainAndItsIntervalsTheirs) {
   EXPECT_EQ(all["worst_accuracy"], worst);
   EXPECT_EQ(all["set"], "test");
   EXPECT_EQ(all["images"], 300);
-  EXPECT_EQ(all["steps"], 30);
+  EXPECT_EQ(all["steps"], 20);
   EXPECT_EQ(all["holds"], true);
   expect_facts(all["machine"], {", 1 thread, "});
 }
