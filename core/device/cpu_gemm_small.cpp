@@ -388,7 +388,7 @@ void packed_products(const Gemm& desc, const float* of_a, const float* of_b, con
   const int64_t panels = (desc.n + kTileCols - 1) / kTileCols,
                 tiles = by_rows ? (desc.m + kTallRows - 1) / kTallRows : panels,
                 cost =
-                    std::max<int64_t>(1, desc.m * desc.n * (desc.k / 4 + (take ? 28 : 2)) / tiles);
+                    std::max<int64_t>(1, desc.m * desc.n * (desc.k / 4 + (take ? 28 : 3)) / tiles);
   parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t product = begin / tiles, tile = begin % tiles,
