@@ -53,6 +53,10 @@ using TakeBlock = std::function<void(const GemmBlock&)>;
 // throw, each by the thread that made it; of products of few terms while it lies in the cache.
 void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take);
 
+// Is a row of C the same to the bit, whichever other rows a product has? Then threads may share
+// them out.
+bool gemm_rows_stand_alone(const Gemm& desc);
+
 // The library that made the last product of this thread, which is then forgotten; nullptr: none did
 // since, as own kernels make it.
 const char* take_gemm_library();
@@ -91,8 +95,9 @@ bool gemm_small_fits(const Gemm& desc);
 // REQUIRES: f32; any shape and layout.
 void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
     const GemmBatch& batch = {});
-// False if a block would be all of C, of few rows or terms beyond what registers add up at once:
-// nothing is done then.
+// Measured on a Zen with AVX2: of more terms, the panels of a block's long rows leave the L2 cache.
+inline constexpr int64_t kBlockTerms = 64;
+// False if a block would be all of C, of few rows or more terms: nothing is done then.
 bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take);
 
 }  // namespace detail

@@ -480,8 +480,6 @@ void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const fl
   });
 }
 
-// Measured on a Zen with AVX2: of more terms, the panels of a block's long rows leave the L2 cache.
-constexpr int64_t kBlockTerms = 64;
 static_assert(kBlockTerms <= kDepth, "a block is whole after one pass");
 
 bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take) {

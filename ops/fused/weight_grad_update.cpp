@@ -96,37 +96,73 @@ Cost cost(Operands in, Operands, const Attrs& attrs) {
   return c;
 }
 
-// Each block of the gradient is applied by the thread that made it.
+Gemm product_of(Operands layer) {
+  return gemm_of(
+      MatrixView(layer[kDy]), true, MatrixView(layer[kX]), false, layer[kWeight].dtype());
+}
+
+// Rows from..to of a weight: each block of their gradient is applied by the thread that made it.
 template <class T, class V = compute_t<T>>
-void run(Operands layer, const UpdateAttrs& attrs, const StepState& state) {
-  const MatrixView dy(layer[kDy]), x(layer[kX]);
-  const int64_t ins = x.cols, outs = dy.cols;
+void run_rows(
+    Operands layer, const UpdateAttrs& attrs, const StepState& state, int64_t from, int64_t to) {
+  const T* const dy = layer[kDy].data<T>() + from;
+  const MatrixView x(layer[kX]);
+  const int64_t ins = x.cols, outs = layer[kDy].size(1);
   const UpdateGroup of_weight = weight_of(layer), of_bias = bias_of(layer);
   with_update<V>(attrs.optimizer, attrs, state, [&](const auto& step_of) {
     const UpdatePointers<V> w(of_weight);
     const auto step = step_of(of_weight);
     const auto take = [&](const GemmBlock& block) {
       const V* grad = static_cast<const V*>(block.c);
-      if (block.ld == ins) return w.apply(step, block.i * ins, grad, block.rows * ins);
-      for (int64_t r = 0; r < block.rows; ++r, grad += block.ld)
-        w.apply(step, (block.i + r) * ins + block.j, grad, block.cols);
+      const int64_t at = (from + block.i) * ins + block.j;
+      if (block.ld == ins) return w.apply(step, at, grad, block.rows * ins);
+      for (int64_t r = 0; r < block.rows; ++r)
+        w.apply(step, at + r * ins, grad + r * block.ld, block.cols);
     };
-    gemm_blocks(
-        gemm_of(dy, true, x, false, of_weight.param.dtype()), dy.data, x.data, std::ref(take));
+    Gemm product = product_of(layer);
+    product.m = to - from;
+    gemm_blocks(product, dy, x.data, std::ref(take));
     if (!of_bias.param.defined()) return;
-    V* const sums = thread_buffer<V, BufferFor::sums>(outs);
-    column_sums<V>(static_cast<const T*>(dy.data), dy.rows, outs, outs, sums);
-    UpdatePointers<V>(of_bias).apply(step_of(of_bias), 0, sums, outs);
+    V* const sums = thread_buffer<V, BufferFor::sums>(to - from);
+    column_sums<V>(dy, x.rows, outs, to - from, sums);
+    UpdatePointers<V>(of_bias).apply(step_of(of_bias), from, sums, to - from);
+  });
+}
+
+// What threads share is one list of all layers' rows, in units of a product's tile: so they part
+// once, and each meets the same rows in every step. Other layers are left to the library's threads.
+template <class T> void run(Operands in, const UpdateAttrs& attrs, const StepState& state) {
+  constexpr int64_t kUnit = 12;
+  int64_t elements = 0;
+  for (size_t l = 0; l < layers_in(in); ++l) {
+    const Operands layer = layer_at(in, l);
+    if (gemm_rows_stand_alone(product_of(layer))) {
+      elements += layer[kWeight].numel();
+    } else {
+      run_rows<T>(layer, attrs, state, 0, layer[kWeight].size(0));
+    }
+  }
+  parallel_for(elements, grain_of(28 + in[kDy].size(0) / 4), [&](int64_t begin, int64_t end) {
+    for (size_t l = 0; l < layers_in(in); ++l) {
+      const Operands layer = layer_at(in, l);
+      if (!gemm_rows_stand_alone(product_of(layer))) continue;
+      const int64_t outs = layer[kWeight].size(0), ins = layer[kWeight].size(1);
+      const auto row_at = [&](int64_t element) {
+        const int64_t row = std::clamp<int64_t>(element / ins, 0, outs);
+        return row == outs ? outs : std::min(outs, (row + kUnit / 2) / kUnit * kUnit);
+      };
+      const int64_t from = row_at(begin), to = row_at(end);
+      if (from < to) run_rows<T>(layer, attrs, state, from, to);
+      begin -= outs * ins;
+      end -= outs * ins;
+    }
   });
 }
 
 void cpu(const Call& call) {
   const auto& attrs = call.as<UpdateAttrs>();
   const UpdateEnd end(call.in);
-  for (size_t l = 0; l < layers_in(call.in); ++l) {
-    const Operands layer = layer_at(call.in, l);
-    visit_float(layer[kDy].dtype(), [&]<class T>(T) { run<T>(layer, attrs, end.step()); });
-  }
+  visit_float(call.in[kDy].dtype(), [&]<class T>(T) { run<T>(call.in, attrs, end.step()); });
   end.finish(optimizer_row(attrs.optimizer), attrs);
 }
 
