@@ -1,5 +1,6 @@
 // f32 products of small batches and thin layers, with threads only where the work pays the fork.
-// Three kernels, each a register tile of C with the sum over k inside (sizes for AVX-512):
+// Three kernels, each a register tile of C with the sum over k inside (sizes for AVX-512), beside
+// outer products of up to four terms, which are stores:
 //   packed: more rows than two tiles: B in packed panels of 64 columns, any layout; 6 x 64 of C, or
 //   12 x 32, so that the sums are more than a multiplication's latency.
 //   rows:  few rows, B not transposed: C += a column of A x a row of B where they lie, 6 x 64 of C.
@@ -322,11 +323,64 @@ void pack_rows(const float* a, int64_t lda, int64_t rows, int64_t k, float* tile
   }
 }
 
+// ---- outer: few terms
+
+// Of so few terms, as of a weight's gradient at batch 1, a product is stores: row after row.
+constexpr int64_t kOuterTerms = 4, kOuterBlock = 4096;  // numbers: 16 KiB of the L1 cache
+bool is_outer(const Gemm& desc) { return desc.k <= kOuterTerms && !desc.trans_b; }
+
+// Rows of C, `cols` wide, of K terms. Not inlined, where its pointers would be on the stack.
+template <int K>
+[[gnu::noinline]] void outer_rows(const Gemm& desc, const float* a, const float* b,
+    const float* bias, float* c, int64_t ldc, int64_t rows, const int64_t cols) {
+  const int64_t a_row = desc.trans_a ? 1 : desc.lda, a_step = desc.trans_a ? desc.lda : 1;
+  const float* from[K];
+  SINTER_UNROLLED for (int p = 0; p < K; ++p) from[p] = b + p * desc.ldb;
+  for (; rows > 0; --rows, a += a_row, c += ldc) {
+    Vec factor[K];
+    SINTER_UNROLLED for (int p = 0; p < K; ++p) factor[p] = all(a[p * a_step]);
+    const auto sum_at = [&](int64_t j, Vec sum, auto load_from) {
+      SINTER_UNROLLED for (int p = 0; p < K; ++p) sum = fma(factor[p], load_from(from[p] + j), sum);
+      return sum;
+    };
+    int64_t j = 0;
+    if (bias) {
+      for (; j + kLanes <= cols; j += kLanes)
+        store(c + j, sum_at(j, load(bias + j), load<0, float>));
+    } else {
+      for (; j + kLanes <= cols; j += kLanes) store(c + j, sum_at(j, Vec{}, load<0, float>));
+    }
+    const int count = int(cols - j);
+    const auto part = [count](const float* p) { return load_part(p, count); };
+    if (count > 0) store_part(c + j, sum_at(j, bias ? part(bias + j) : Vec{}, part), count);
+  }
+}
+
+// Rows i.. and columns j.. of a product; where c is null, take(block) is given them.
+void outer(const Gemm& desc, const float* a, const float* b, const float* bias, float* c, int64_t i,
+    int64_t rows, int64_t j, int64_t cols, const TakeBlock* take) {
+  const int64_t at_once = c ? rows : std::clamp<int64_t>(kOuterBlock / cols, 1, rows),
+                ldc = c ? desc.ldc : cols;
+  float* const block = c ? nullptr : thread_buffer<float, BufferFor::sums>(at_once * cols);
+  for (const int64_t end = i + rows; i < end; i += at_once) {
+    const int64_t n = std::min(at_once, end - i);
+    with_rows<kOuterTerms>(desc.k, [&](auto k) {
+      outer_rows<k()>(desc, a + i * (desc.trans_a ? 1 : desc.lda), b + j, bias ? bias + j : nullptr,
+          c ? c + i * ldc + j : block, ldc, n, cols);
+    });
+    if (take) (*take)({i, j, n, cols, block, ldc});
+  }
+}
+
 // Rows i.. and panels first.. of a product, which take(block) is given if it is not null: a block
 // then is of long rows, and as many of them as let it stay in the L2 cache.
 void packed(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
     int64_t i, int64_t rows, int64_t first, int64_t panels, const TakeBlock* take) {
   static constexpr float kNoBias[kTileCols] = {};
+  if (is_outer(desc)) {
+    const int64_t j = first * kTileCols;
+    return outer(desc, a, b, bias, c, i, rows, j, std::min(panels * kTileCols, desc.n - j), take);
+  }
   const int64_t deep = std::min(desc.k, kDepth), size = deep * kTileCols + 16,
                 at_once = std::clamp<int64_t>((c ? 1 : 2) * kPanels / size, 1, panels),
                 block_rows = c ? kBlockRows
@@ -410,7 +464,8 @@ bool is_packed(const Gemm& desc) {
   if (desc.trans_b)
     return desc.trans_a || desc.m > kDotMost || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
   if (desc.m <= kTileRows) return false;
-  return desc.n % kTileCols != 0 || (desc.ldb >= 256 && desc.m > 4 * kTileRows) || is_dense(desc);
+  return is_outer(desc) || desc.n % kTileCols != 0 || (desc.ldb >= 256 && desc.m > 4 * kTileRows) ||
+         is_dense(desc);
 }
 
 }  // namespace

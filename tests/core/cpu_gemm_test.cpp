@@ -127,7 +127,7 @@ template <class In, class Out> void check(Gemm d, bool with_bias) {
 constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 9}, {2, 3, 17}, {6, 64, 1},
     {7, 65, 2}, {13, 10, 128}, {1, 256, 61}, {16, 33, 64}, {17, 4, 100}, {33, 31, 33}, {12, 80, 16},
     {3, 130, 47}, {70, 6, 300}, {64, 64, 64}, {37, 53, 129}, {256, 48, 16}, {103, 27, 16},
-    {49, 150, 530}, {12, 5, 3}, {517, 21, 40}};
+    {49, 150, 530}, {12, 5, 3}, {517, 21, 40}, {70, 37, 4}, {13, 151, 1}};
 
 template <class In, class Out> void check_all() {
   int turn = 0;
@@ -265,7 +265,7 @@ TEST(CpuGemm, NanAndInfPropagate) {
 TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
   const test::Scoped restored(num_threads, set_num_threads, num_threads());
   for (const auto& [m, n, k] :
-      {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120}, {130, 1100, 60}}) {
+      {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120}, {130, 1100, 60}, {300, 90, 3}}) {
     const auto a = random_values<float>(m * k, 1), b = random_values<float>(n * k, 2);
     for (int trans = 0; trans < 4; ++trans) {
       const Gemm d = make(m, n, k, trans & 1, trans & 2);
