@@ -96,9 +96,13 @@ Cost cost(Operands in, Operands, const Attrs& attrs) {
   return c;
 }
 
-Gemm product_of(Operands layer) {
-  return gemm_of(
-      MatrixView(layer[kDy]), true, MatrixView(layer[kX]), false, layer[kWeight].dtype());
+Gemm product_of(Operands layer, const MatrixView& x) {
+  return gemm_of(MatrixView(layer[kDy]), true, x, false, layer[kWeight].dtype());
+}
+// May threads share the rows of a weight out? Not where each would copy x first.
+bool shares_rows(Operands layer) {
+  return MatrixView::takes(layer[kX]) &&
+         gemm_rows_stand_alone(product_of(layer, MatrixView(layer[kX])));
 }
 
 // Rows from..to of a weight: each block of their gradient is applied by the thread that made it.
@@ -119,7 +123,7 @@ void run_rows(
       for (int64_t r = 0; r < block.rows; ++r)
         w.apply(step, at + r * ins, grad + r * block.ld, block.cols);
     };
-    Gemm product = product_of(layer);
+    Gemm product = product_of(layer, x);
     product.m = to - from;
     gemm_blocks(product, dy, x.data, std::ref(take));
     if (!of_bias.param.defined()) return;
@@ -136,7 +140,7 @@ template <class T> void run(Operands in, const UpdateAttrs& attrs, const StepSta
   int64_t elements = 0;
   for (size_t l = 0; l < layers_in(in); ++l) {
     const Operands layer = layer_at(in, l);
-    if (gemm_rows_stand_alone(product_of(layer))) {
+    if (shares_rows(layer)) {
       elements += layer[kWeight].numel();
     } else {
       run_rows<T>(layer, attrs, state, 0, layer[kWeight].size(0));
@@ -145,7 +149,7 @@ template <class T> void run(Operands in, const UpdateAttrs& attrs, const StepSta
   parallel_for(elements, grain_of(28 + in[kDy].size(0) / 4), [&](int64_t begin, int64_t end) {
     for (size_t l = 0; l < layers_in(in); ++l) {
       const Operands layer = layer_at(in, l);
-      if (!gemm_rows_stand_alone(product_of(layer))) continue;
+      if (!shares_rows(layer)) continue;
       const int64_t outs = layer[kWeight].size(0), ins = layer[kWeight].size(1);
       const auto row_at = [&](int64_t element) {
         const int64_t row = std::clamp<int64_t>(element / ins, 0, outs);
