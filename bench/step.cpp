@@ -226,7 +226,6 @@ int run(const BenchStepFlags& flags, const cli::CommonFlags& common, cli::Output
 
 int main(int argc, char** argv) {
   using namespace sinter;
-  restart_with_short_spin(argv);
   BenchStepFlags step;
   cli::App app("step", "");
   app.common().device = "cpu";  // unless --device says another

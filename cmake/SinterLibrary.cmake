@@ -62,8 +62,8 @@ endfunction()
 
 # sinter_library(FOLDER [TEXT] [ALONE HEADER] [APART] [USES TARGET...]) The static library
 # sinter_FOLDER (alias sinter::FOLDER) of all sources below FOLDER, linked with those made before
-# it. USES are libraries of others, linked where they were found: OpenMP::OpenMP_CXX then gives the
-# definition SINTER_HAS_OPENMP, and so on. APART: not one of those that are sinter::sinter.
+# it. USES are libraries of others, linked where they were found: DNNL::dnnl then gives the
+# definition SINTER_HAS_ONEDNN, and so on. APART: not one of those that are sinter::sinter.
 function(sinter_library folder)
   cmake_parse_arguments(ARG "TEXT;APART" "ALONE" "USES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cpp)

@@ -3,34 +3,145 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
-
-#if SINTER_HAS_OPENMP
-#include <omp.h>
-#endif
 
 #include "core/error.h"
 
 namespace sinter {
 namespace {
 
-std::atomic<int>& thread_setting() {
-  static std::atomic<int> setting{[] {
-  // A child of fork() has one thread, and would wait for ever for a team that libgomp believes to
-  // be there: so before a fork the team of the thread that forks is ended. Parent and child begin
-  // anew.
-#if SINTER_HAS_OPENMP
-    pthread_atfork([] { omp_pause_resource_all(omp_pause_hard); }, nullptr, nullptr);
+thread_local bool inside = false;
+
+// A call of parallel_for: part t of `threads` is [n t / threads, n (t + 1) / threads).
+struct Region {
+  const int64_t n;
+  const int threads;
+  const detail::ParallelBody body;
+  void* const context;
+  std::atomic<int> left = threads;  // parts that are not done
+  std::exception_ptr error{};
+  std::mutex error_mutex{};
+
+  void run(int t) {
+    inside = true;
+    try {
+      body(context, n * t / threads, n * (t + 1) / threads);
+    } catch (...) {
+      const std::lock_guard lock(error_mutex);
+      error = std::current_exception();
+    }
+    inside = false;
+  }
+};
+
+// A thread waits for is_there() by spinning for 0.2 ms, as a step's serial parts are shorter, then
+// asleep. Whoever makes is_there() true calls wake(). Both sides' atomics are in one order for all
+// (seq_cst), so either the one sees who sleeps or the other what is there.
+class Signal {
+ public:
+  template <class IsThere> void wait(const IsThere& is_there) {
+    using Clock = std::chrono::steady_clock;
+    const auto end = Clock::now() + std::chrono::microseconds(200);
+    do {
+      for (int i = 0; i < 64; ++i) {
+        if (is_there()) return;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
 #endif
-    return std::min(available_cores(), kMostThreads);
-  }()};
+      }
+    } while (Clock::now() < end);
+    std::unique_lock lock(mutex_);
+    ++asleep_;
+    changed_.wait(lock, is_there);
+    --asleep_;
+  }
+  void wake() {
+    if (asleep_ == 0) return;
+    { const std::lock_guard lock(mutex_); }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> asleep_{0};
+};
+
+// Note [Threads that do not run]
+//   Each thread is offered a part of its own, of which its caches hold what it made of it in the
+//   region before. An offer that is still there when the caller is done with part 0 the caller
+//   takes back and does itself: so where something else has the cores, or a thread could not
+//   start, a region takes as long as on one thread, and no longer by the wait for a thread.
+class Pool {
+ public:
+  // False: another region is running.
+  bool try_run(Region& region) {
+    if (busy_.test_and_set(std::memory_order_acquire)) return false;
+    while (int(members_.size()) < region.threads) add();
+    for (int t = 1; t < region.threads; ++t) {
+      members_[size_t(t)].offer = &region;
+      members_[size_t(t)].offered.wake();
+    }
+    finish(region, 0);
+    for (int t = 1; t < region.threads; ++t) {
+      if (members_[size_t(t)].offer.exchange(nullptr)) finish(region, t);
+    }
+    ended_.wait([&] { return region.left == 0; });
+    busy_.clear(std::memory_order_release);
+    return true;
+  }
+
+ private:
+  struct alignas(64) Member {
+    std::atomic<Region*> offer{nullptr};
+    Signal offered;
+  };
+
+  void add() {
+    const int t = int(members_.size());
+    Member& member = members_.emplace_back();
+    if (t == 0) return;
+    try {
+      std::thread([this, t, &member] {
+        for (;;) {
+          member.offered.wait([&] { return member.offer != nullptr; });
+          if (Region* const region = member.offer.exchange(nullptr)) finish(*region, t);
+        }
+      }).detach();
+    } catch (const std::system_error&) {  // the caller takes back what this one is offered
+    }
+  }
+  // The region may be gone once its last part is done.
+  void finish(Region& region, int t) {
+    region.run(t);
+    if (--region.left == 0) ended_.wake();
+  }
+
+  std::atomic_flag busy_;
+  std::deque<Member> members_;  // the caller's place is the first
+  Signal ended_;
+};
+
+// Never destroyed: its threads run until the process ends. A child of fork() has none of them, and
+// begins anew.
+Pool*& pool() {
+  static Pool* pool = [] {
+    pthread_atfork(nullptr, nullptr, [] { sinter::pool() = new Pool; });
+    return new Pool;
+  }();
+  return pool;
+}
+
+std::atomic<int>& thread_setting() {
+  static std::atomic<int> setting{std::min(available_cores(), kMostThreads)};
   return setting;
 }
-thread_local bool inside = false;
 
 }  // namespace
 
@@ -46,50 +157,12 @@ namespace detail {
 
 bool in_parallel() { return inside; }
 
-int library_threads() {
-#if SINTER_HAS_OPENMP
-  static thread_local int told = 0;
-  if (told != num_threads()) omp_set_num_threads(told = num_threads());
-#endif
-  return num_threads();
-}
-
 void run_parallel(int64_t n, int threads, ParallelBody body, void* context) {
-  std::exception_ptr error;
-  std::mutex error_mutex;
-  const auto part = [&](int t) {
-    inside = true;
-    try {
-      body(context, n * t / threads, n * (t + 1) / threads);
-    } catch (...) {
-      const std::lock_guard lock(error_mutex);
-      error = std::current_exception();
-    }
-    inside = false;
-  };
-#if SINTER_HAS_OPENMP
-#pragma omp parallel num_threads(threads)
-  {
-    // The runtime may grant fewer threads than asked for: the parts are dealt out, none is lost.
-    for (int t = omp_get_thread_num(); t < threads; t += omp_get_num_threads()) part(t);
+  Region region{n, threads, body, context};
+  if (!pool()->try_run(region)) {
+    for (int t = 0; t < threads; ++t) region.run(t);
   }
-#else
-  std::atomic<int> next{0};
-  const auto work = [&] {
-    for (int t = next++; t < threads; t = next++) part(t);
-  };
-  {
-    std::vector<std::jthread> workers;  // joined when they leave the scope
-    workers.reserve(size_t(threads));
-    try {
-      for (int t = 1; t < threads; ++t) workers.emplace_back(work);
-    } catch (
-        const std::system_error&) {  // no further thread can start: those there share the parts
-    }
-    work();
-  }
-#endif
-  if (error) std::rethrow_exception(error);
+  if (region.error) std::rethrow_exception(region.error);
 }
 
 }  // namespace detail

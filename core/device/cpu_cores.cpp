@@ -1,19 +1,13 @@
-// The cores that this process may use, and whether they have other work; and how long threads wait
-// by spinning (core/parallel.h).
-#include <dlfcn.h>
+// The cores that this process may use (core/parallel.h).
 #include <sched.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
-#include <thread>
 
 #include "core/classic.h"
 #include "core/parallel.h"
@@ -44,33 +38,7 @@ int available_cores() {
   return std::min({by_affinity, by_user > 0 ? by_user : INT_MAX, detail::quota_cores("")});
 }
 
-void restart_with_short_spin(char** argv) {
-  // Where there is no libgomp, nobody spins.
-  if (!dlsym(RTLD_DEFAULT, "GOMP_parallel") || std::getenv("OMP_WAIT_POLICY") ||
-      std::getenv("GOMP_SPINCOUNT"))
-    return;
-  // A program that the dynamic loader was asked to run, by its name on the command line, is not
-  // what exe points to.
-  if (getauxval(AT_BASE) == 0) return;
-  // Looked at twice: what has just started this program may still run, and is not there to stay.
-  bool busy = detail::others_run("");
-  if (busy) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    busy = detail::others_run("");
-  }
-  if (setenv("GOMP_SPINCOUNT", busy ? "300" : "12000", 1) == 0) execv("/proc/self/exe", argv);
-}
-
 namespace detail {
-
-bool others_run(const std::string& root) {
-  // "0.15 0.40 0.80 2/190 4711": 2 of 190 are running.
-  ClassicStream<std::ifstream> file(root + "/proc/loadavg");
-  std::string averages[3];
-  int running = 0;
-  file >> averages[0] >> averages[1] >> averages[2] >> running;
-  return !file || running > 1;
-}
 
 int quota_cores(const std::string& root) {
   double cores = std::numeric_limits<double>::infinity();

@@ -105,16 +105,14 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
       return;
     }
   }
-  const auto at = [](const void* p, DType type, int64_t element) {
-    return static_cast<const char*>(p) + element * int64_t(size_of(type));
-  };
+  using detail::at;
   // A thread makes whole products, or all threads one after the other.
   const int64_t grain =
       products < num_threads() ? products : grain_of(desc.m * desc.n * desc.k / 8);
   parallel_for(products, grain, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p)
       gemm(desc, at(a, desc.in, batch.a_of(p)), at(b, desc.in, batch.b_of(p)), nullptr,
-          const_cast<char*>(at(c, desc.out, p * desc.m * desc.n)));
+          at(c, desc.out, p * desc.m * desc.n));
   });
 }
 

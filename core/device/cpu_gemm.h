@@ -1,6 +1,6 @@
 // Matrix products on the CPU: C[m, n] = A B (+ bias over columns), by oneDNN, with own kernels for
 // small shapes, where those are faster; in a build without it, and in f64, by Eigen. The sums'
-// order never depends on the number of threads in the own kernels; in a library it may. A is [m, k]
+// order never depends on the number of threads in the own kernels; in oneDNN it may. A is [m, k]
 // or, transposed, stored [k, m]; B is [k, n] or, transposed, stored [n, k]. Leading dims count
 // elements of the stored rows. Operands are both f32, f64 or bf16; bf16 accumulates in f32 and may
 // store f32. Thread-safe; threads by parallel.h.
@@ -69,6 +69,14 @@ const char* gemm_backend_name();
 // The products behind gemm(), each with its contract; for gemm() and its tests only. m, n, k >= 1
 // here and leading dims are checked.
 namespace detail {
+
+// Where an operand's element lies.
+inline const void* at(const void* p, DType type, int64_t element) {
+  return static_cast<const char*>(p) + element * int64_t(size_of(type));
+}
+inline void* at(void* p, DType type, int64_t element) {
+  return const_cast<void*>(at(const_cast<const void*>(p), type, element));
+}
 
 // gemm() of a build without oneDNN, and what that does not take. REQUIRES: k >= 1.
 void gemm_without_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c);

@@ -1,11 +1,16 @@
-// Matrix products by oneDNN. A primitive and the memory objects that carry its operands' addresses
-// serve one call at a time, and its scratch memory belongs to the thread that made it: so each
-// thread keeps its own cache, and a call allocates nothing here.
+// Matrix products by oneDNN, on one thread each: parallel_for shares them out, as OpenMP's threads,
+// which oneDNN would take, wait by spinning on the cores of ours. A primitive and the memory
+// objects that carry its operands' addresses serve one call at a time, and its scratch memory
+// belongs to the thread that made it: so each thread keeps its own cache, and a call allocates
+// nothing here.
 #include "core/device/cpu_gemm.h"
 #include "core/parallel.h"
 
 #if SINTER_HAS_ONEDNN
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
@@ -19,14 +24,12 @@ namespace {
 struct Key {
   Gemm desc;
   bool has_bias;
-  int threads;  // a primitive is planned for a number of threads
   auto operator<=>(const Key&) const = default;
 };
 
 struct BatchKey {
   Gemm desc;
   GemmBatch batch;
-  int threads;
   auto operator<=>(const BatchKey&) const = default;
 };
 
@@ -125,11 +128,28 @@ bool run(const std::optional<Plan>& plan, const void* a, const void* b, const vo
   return true;
 }
 
-// Inside parallel_for its plan, which is for all threads, does not fit; and its emulation of bf16
-// is slower than conversion to f32.
-bool declines(const Gemm& desc) {
-  return in_parallel() || (desc.in == DType::bf16 && !bf16_is_fast());
-}
+// oneDNN's emulation of bf16 is slower than conversion to f32.
+bool declines(const Gemm& desc) { return desc.in == DType::bf16 && !bf16_is_fast(); }
+
+// While one is there, oneDNN keeps to the calling thread: OpenMP's setting is each thread's own. A
+// oneDNN that asks something else keeps its threads.
+class OneThread {
+ public:
+  OneThread() {
+    if (set_ && most_) set_(1);
+  }
+  ~OneThread() {
+    if (set_ && most_) set_(before_);
+  }
+
+ private:
+  template <class F> static F* find(const char* name) {
+    return reinterpret_cast<F*>(dlsym(RTLD_DEFAULT, name));
+  }
+  static inline void (*const set_)(int) = find<void(int)>("omp_set_num_threads");
+  static inline int (*const most_)() = find<int()>("omp_get_max_threads");
+  const int before_ = most_ ? most_() : 0;
+};
 
 bool sgemm_fits(const Gemm& d, bool has_bias, const SgemmFrom& from) {
   if (d.in != DType::f32 || has_bias) return false;
@@ -143,19 +163,64 @@ bool sgemm_fits(const Gemm& d, bool has_bias, const SgemmFrom& from) {
 bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
     const SgemmFrom& from) {
   if (declines(desc)) return false;
-  const int threads = library_threads();
-  if (sgemm_fits(desc, bias != nullptr, from)) {
-    const auto letter = [](bool trans) { return trans ? 'T' : 'N'; };
-    return dnnl_sgemm(letter(desc.trans_a), letter(desc.trans_b), desc.m, desc.n, desc.k, 1,
-               static_cast<const float*>(a), desc.lda, static_cast<const float*>(b), desc.ldb, 0,
-               static_cast<float*>(c), desc.ldc) == dnnl_success;
+  const bool by_sgemm = sgemm_fits(desc, bias != nullptr, from);
+  // Blocks of C, one for each thread, as square as their number lets them be: each reads few rows
+  // of A and columns of B.
+  const int64_t blocks = std::clamp<int64_t>(
+      desc.m * desc.n / std::max<int64_t>(1, grain_of(desc.k / 8)), 1, num_threads());
+  Gemm block = desc;
+  int64_t across = 1;
+  for (int64_t n = 1, least = INT64_MAX; n <= blocks; ++n) {
+    const int64_t rows = (desc.m * n + blocks - 1) / blocks,
+                  cols = ((desc.n + n - 1) / n + 15) / 16 * 16;
+    if (blocks % n != 0 || rows + cols >= least) continue;
+    least = rows + cols;
+    across = n;
+    block.m = rows;
+    block.n = cols;
   }
-  return run(known(Key{desc, bias != nullptr, threads}), a, b, bias, c);
+  std::atomic<bool> done = true;
+  parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
+    const OneThread alone;
+    for (int64_t q = begin; q < end; ++q) {
+      const int64_t i = q / across * block.m, j = q % across * block.n;
+      Gemm d = desc;
+      d.m = std::min(block.m, desc.m - i);
+      d.n = std::min(block.n, desc.n - j);
+      if (d.m <= 0 || d.n <= 0) continue;
+      const void* const of_a = at(a, d.in, d.trans_a ? i : i * d.lda);
+      const void* const of_b = at(b, d.in, d.trans_b ? j * d.ldb : j);
+      void* const of_c = at(c, d.out, i * d.ldc + j);
+      if (by_sgemm) {
+        const auto letter = [](bool trans) { return trans ? 'T' : 'N'; };
+        if (dnnl_sgemm(letter(d.trans_a), letter(d.trans_b), d.m, d.n, d.k, 1,
+                static_cast<const float*>(of_a), d.lda, static_cast<const float*>(of_b), d.ldb, 0,
+                static_cast<float*>(of_c), d.ldc) != dnnl_success)
+          done = false;
+      } else if (!run(known(Key{d, bias != nullptr}), of_a, of_b,
+                     bias ? at(bias, d.bias, j) : nullptr, of_c)) {
+        done = false;
+      }
+    }
+  });
+  return done;
 }
 
 bool gemm_onednn(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c) {
   if (declines(desc)) return false;
-  return run(known(BatchKey{desc, batch, library_threads()}), a, b, nullptr, c);
+  // Each thread makes a part of the first dim that has products to share.
+  const int dim = batch.count[0] > 1 ? 0 : 1;
+  std::atomic<bool> done = true;
+  const int64_t of_c = batch.products() / batch.count[dim] * desc.m * desc.n;
+  parallel_for(batch.count[dim], grain_of(of_c * desc.k / 8), [&](int64_t begin, int64_t end) {
+    const OneThread alone;
+    GemmBatch part = batch;
+    part.count[dim] = end - begin;
+    if (!run(known(BatchKey{desc, part}), at(a, desc.in, begin * batch.a[dim]),
+            at(b, desc.in, begin * batch.b[dim]), nullptr, at(c, desc.out, begin * of_c)))
+      done = false;
+  });
+  return done;
 }
 
 const char* onednn_name() {

@@ -2,7 +2,6 @@
 // fused. The study workload: six products that fusing cannot make faster, and the pointwise work
 // between them, which it can.
 #include "cli/block.h"
-#include "core/parallel.h"
 #include "nn/glu.h"
 
 namespace sinter {
@@ -55,7 +54,6 @@ class Geglu : public cli::Block {
 }  // namespace sinter
 
 int main(int argc, char** argv) {
-  sinter::restart_with_short_spin(argv);
   sinter::cli::App app("geglu",
       "geglu: a gated block, forward and backward, eager and fused: what fusing changes where "
       "products take the time.");

@@ -1,6 +1,5 @@
 // gpt: a small GPT learns to write names, or a text of yours, letter by letter.
 #include "cli/commands.h"
-#include "core/parallel.h"
 #include "examples/glossary.h"
 #include "examples/gpt/job.h"
 
@@ -24,7 +23,6 @@ void add_bench_of_names(App& app, Command& command) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  sinter::restart_with_short_spin(argv);
   App app("gpt", "gpt: train a small GPT on names or a text, and let it write.", SINTER_GIT_ID);
   add_train(app, "Trains a GPT on built-in names or a text, tests it and saves it in a run folder.",
       make_job);

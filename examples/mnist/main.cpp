@@ -1,11 +1,9 @@
 // mnist: learn to read handwritten digits, see how well it went, and read a drawing of one's own.
-#include "core/parallel.h"
 #include "examples/glossary.h"
 #include "examples/mnist/job.h"
 
 int main(int argc, char** argv) {
   using namespace sinter::mnist;
-  sinter::restart_with_short_spin(argv);
   App app("mnist",
       "mnist: train a small network to read handwritten digits, and look at what it does.",
       SINTER_GIT_ID, words());

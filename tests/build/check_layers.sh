@@ -5,7 +5,7 @@
 #   everything.
 # - Own headers are named from the root: "ops/op.h", never "op.h" or "../ops/op.h".
 # - A family's fast paths, ops/FAMILY/fast/, are included by that family and by tests alone.
-# - OpenMP is named in core/parallel.* only.
+# - Threads come from core/parallel.h, not from OpenMP.
 # - Installed headers include no library of others and ask for none (SINTER_HAS_*): a user of the
 #   package needs none of their flags; but for those of cli, which is linked apart. Those that drive
 #   a CUDA card (core/device/cuda_*.h, kernel_cuda.h) may name its toolkit. core/json.h is not installed, so no header includes it.
@@ -68,8 +68,9 @@ folder == "cli" && tolower($0) ~ /digit|mnist|image|pixel|(^|[^0-9a-z_])28([^0-9
   FILENAME !~ /^ops\/[a-z]+\/fast\// {
   report("what the processor or the build has is asked in core/device and ops/FAMILY/fast")
 }
-/<omp\.h>|"omp\.h"|pragma[ \t(]+"?omp[ \t]|omp_[a-z_]+[ \t]*\(|_OPENMP/ &&
-  FILENAME !~ /^core\/parallel\./ { report("OpenMP belongs to core/parallel.*") }
+/<omp\.h>|"omp\.h"|pragma[ \t(]+"?omp[ \t]|omp_[a-z_]+[ \t]*\(|_OPENMP/ {
+  report("threads come from core/parallel.h")
+}
 END {
   if (files < 2) { print "check_layers: no sources found"; exit 1 }
   if (!bad) printf "check_layers: %d files, no violation\n", files

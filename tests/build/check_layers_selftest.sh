@@ -61,6 +61,5 @@ expect core/device/cuda_a.h '#include <cublasLt.h>' ''
 expect core/device/cuda_a.h '#if SINTER_HAS_CUDNN' ''
 expect nn/a.cpp '#include "measure/comparison.h"' ''
 expect tests/nn/a.cpp '#include "cli/app.h"' ''
-expect core/parallel.cpp '#include <omp.h>' ''
 expect ops/a.cpp '// see the compare_prompt (not omp)' ''
 echo "check_layers: all planted violations reported"

@@ -1,11 +1,11 @@
 #include "core/parallel.h"
 
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <filesystem>
 #include <numeric>
@@ -76,25 +76,70 @@ TEST_F(Parallel, CountsOfThreadsThatNoProcessCanHaveAreRefused) {
   EXPECT_EQ(num_threads(), before_);
 }
 
-// OpenMP's setting is each thread's own: a library asks for that of the thread that calls it.
-TEST_F(Parallel, LibrariesFollowOnEveryThread) {
+// OpenMP would give oneDNN a team of its own, of which our threads know nothing.
+TEST_F(Parallel, ALibraryTakesNoThreadsOfItsOwn) {
   if (!has_onednn()) GTEST_SKIP() << "no library with a team of its own";
-  const auto threads_of_a_product = [] {
-    set_num_threads(1);
+  const auto threads_of_products = [] {
+    set_num_threads(3);
+    const int64_t n = 700;
+    const std::vector<float> a(size_t(4 * n * n), 1);
+    std::vector<float> c(a);
+    const Gemm product{.m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n};
+    gemm(product, a.data(), a.data(), nullptr, c.data());
+    gemm_batch(product, {.count = {1, 4}, .a = {0, n * n}}, a.data(), a.data(), c.data());
     int running = 0;
-    std::thread([&] {
-      const int64_t n = 700;
-      const std::vector<float> a(size_t(n * n), 1);
-      std::vector<float> c(a);
-      gemm({.m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n}, a.data(), a.data(), nullptr,
-          c.data());
-      for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
-        running += task.is_directory();
-    }).join();
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+      running += task.is_directory();
     return running;
   };
-  EXPECT_EQ(test::status_of_child(threads_of_a_product), 2)
-      << "a child's first thread, and the one that multiplies";
+  EXPECT_EQ(test::status_of_child(threads_of_products), 3);
+}
+
+TEST_F(Parallel, CallersSideBySideGetTheSameParts) {
+  set_num_threads(3);
+  std::atomic<int> wrong{0};
+  const auto call_often = [&] {
+    for (int i = 0; i < 2000; ++i) {
+      std::atomic<int64_t> sum{0}, parts{0};
+      parallel_for(300, 1, [&](int64_t begin, int64_t end) {
+        ++parts;
+        for (int64_t k = begin; k < end; ++k) sum += k;
+      });
+      wrong += parts != 3 || sum != 300 * 299 / 2;
+    }
+  };
+  std::thread other(call_often);
+  call_often();
+  other.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// More threads than most machines' cores: offers are taken back.
+TEST_F(Parallel, ThreadsThatDoNotRunAreNotWaitedFor) {
+  set_num_threads(60);
+  for (int i = 0; i < 200; ++i) {
+    std::atomic<int> parts{0};
+    parallel_for(60, 1, [&](int64_t, int64_t) { ++parts; });
+    ASSERT_EQ(parts, 60);
+  }
+}
+
+// The threads sleep by then.
+TEST_F(Parallel, ThreadsWakeFromSleep) {
+  set_num_threads(2);
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::atomic<bool> both_run = false;
+    std::atomic<int> running{0};
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    // Part 0 ends once part 1 has begun, so the caller cannot take it back.
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      ++running;
+      while (running < 2 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+      both_run = running == 2;
+    });
+    ASSERT_TRUE(both_run);
+  }
 }
 
 // By turns: a team, a fork, a team in the child and another in the parent.
@@ -120,8 +165,6 @@ TEST_F(Parallel, AChildOfForkHasATeamOfItsOwn) {
 }
 
 TEST_F(Parallel, ThreadsThatCannotStartLeaveTheirPartsToTheOthers) {
-  if (dlsym(RTLD_DEFAULT, "GOMP_parallel"))
-    GTEST_SKIP() << "OpenMP ends the process where it cannot start a thread";
   const auto sum_without_threads = [] {
     set_num_threads(3);
     const rlimit none{0, 0};
@@ -132,19 +175,6 @@ TEST_F(Parallel, ThreadsThatCannotStartLeaveTheirPartsToTheOthers) {
     std::exit(sum == 9 ? 0 : 1);
   };
   EXPECT_EXIT(sum_without_threads(), testing::ExitedWithCode(0), "");
-}
-
-TEST(OthersRun, AsTheKernelCountsThem) {
-  const test::TempDir root;
-  std::filesystem::create_directories(root.file("proc"));
-  EXPECT_TRUE(detail::others_run(root.path())) << "nobody says, so it may be";
-  const auto others_run = [&](const std::string& said) {
-    root.write("proc/loadavg", said);
-    return detail::others_run(root.path());
-  };
-  EXPECT_FALSE(others_run("0.15 0.40 0.80 1/190 4711\n")) << "this thread runs, and looks";
-  EXPECT_TRUE(others_run("0.15 0.40 0.80 3/190 4711\n"));
-  EXPECT_TRUE(others_run("not what the kernel writes\n"));
 }
 
 // A file system with what the kernel says of cgroups.

@@ -1,4 +1,4 @@
-// What every command does before its own work: how threads wait, and how many there are.
+// What every command does before its own work: its version, and how many threads there are.
 #include <gtest/gtest.h>
 
 #include "core/parallel.h"
@@ -11,33 +11,6 @@ namespace {
 using test::Program;
 using test::Result;
 using test::times_in;
-
-// libgomp says what it has read, each time a program begins.
-TEST(App, ThreadsSpinBrieflyUnlessTheUserSaidOtherwise) {
-  Program program;
-  const std::vector<std::string> plain{
-      "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_DISPLAY_ENV=verbose"};
-  program.environment = plain;  // a name alone takes the variable away
-  const std::string begin = "OPENMP DISPLAY ENVIRONMENT BEGIN";
-  for (const char* name : {"01_tensor", "mnist"}) {  // each tutorial is linked so
-    program.name = name;
-    const Result r = program.run(0, {"--version"});
-    if (times_in(r.err, begin) == 0) GTEST_SKIP() << "this build has no libgomp";
-    EXPECT_EQ(times_in(r.err, begin), 2) << "once restarted\n" << r.err;
-    EXPECT_EQ(
-        times_in(r.err, "GOMP_SPINCOUNT = '300'") + times_in(r.err, "GOMP_SPINCOUNT = '12000'"), 1)
-        << r.err;
-    EXPECT_EQ(r.out.starts_with("mnist "), program.name == "mnist") << r.out;
-  }
-
-  for (const char* said : {"OMP_WAIT_POLICY=active", "GOMP_SPINCOUNT=77"}) {
-    program.environment = plain;
-    program.environment.push_back(said);
-    const Result as_said = program.run(0, {"--version"});
-    EXPECT_EQ(times_in(as_said.err, begin), 1) << as_said.err;
-    for (const char* ours : {"'300'", "'12000'"}) EXPECT_EQ(times_in(as_said.err, ours), 0);
-  }
-}
 
 TEST(App, TheVersionTakesNoValue) {
   test::expect_facts(Program().run(2, {"--version=x"}).err, {"--version takes no value"});
