@@ -40,22 +40,27 @@ struct Region {
   }
 };
 
-// A thread waits for is_there() by spinning for 0.2 ms, as a step's serial parts are shorter, then
-// asleep. Whoever makes is_there() true calls wake(). Both sides' atomics are in one order for all
-// (seq_cst), so either the one sees who sleeps or the other what is there.
+// A thread waits for is_there() by spinning for 0.1 ms, as most of a step's serial parts are
+// shorter; then it offers its core to others between two looks, until a core of a virtual machine,
+// which takes 0.1 ms to wake, has been asked for long enough; then asleep. Whoever makes is_there()
+// true calls wake(). Both sides' atomics are in one order for all (seq_cst), so either the one sees
+// who sleeps or the other what is there.
 class Signal {
+  static constexpr std::chrono::microseconds kAlone{100}, kAwake{4000};
+
  public:
   template <class IsThere> void wait(const IsThere& is_there) {
     using Clock = std::chrono::steady_clock;
-    const auto end = Clock::now() + std::chrono::microseconds(200);
-    do {
+    const auto begin = Clock::now();
+    for (Clock::duration waited{}; waited < kAwake; waited = Clock::now() - begin) {
       for (int i = 0; i < 64; ++i) {
         if (is_there()) return;
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
       }
-    } while (Clock::now() < end);
+      if (waited > kAlone) std::this_thread::yield();
+    }
     std::unique_lock lock(mutex_);
     ++asleep_;
     changed_.wait(lock, is_there);

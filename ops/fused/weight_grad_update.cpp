@@ -99,10 +99,15 @@ Cost cost(Operands in, Operands, const Attrs& attrs) {
 Gemm product_of(Operands layer, const MatrixView& x) {
   return gemm_of(MatrixView(layer[kDy]), true, x, false, layer[kWeight].dtype());
 }
-// May threads share the rows of a weight out? Not where each would copy x first.
+// What threads share, in units of a product's tile.
+constexpr int64_t kUnit = 12;
+// May threads share the rows of a weight out? Not where each would copy x first, nor where there is
+// one unit, of a long product.
 bool shares_rows(Operands layer) {
+  constexpr int64_t kLong = 1 << 20;
   return MatrixView::takes(layer[kX]) &&
-         gemm_rows_stand_alone(product_of(layer, MatrixView(layer[kX])));
+         gemm_rows_stand_alone(product_of(layer, MatrixView(layer[kX]))) &&
+         (layer[kWeight].size(0) > kUnit || layer[kWeight].numel() * layer[kDy].size(0) <= kLong);
 }
 
 // Rows from..to of a weight: each block of their gradient is applied by the thread that made it.
@@ -127,16 +132,17 @@ void run_rows(
     product.m = to - from;
     gemm_blocks(product, dy, x.data, std::ref(take));
     if (!of_bias.param.defined()) return;
-    V* const sums = thread_buffer<V, BufferFor::sums>(to - from);
-    column_sums<V>(dy, x.rows, outs, to - from, sums);
-    UpdatePointers<V>(of_bias).apply(step_of(of_bias), from, sums, to - from);
+    parallel_for(to - from, grain_of(2 * x.rows), [&](int64_t begin, int64_t end) {
+      V* const sums = thread_buffer<V, BufferFor::sums>(end - begin);
+      column_sums<V>(dy + begin, x.rows, outs, end - begin, sums);
+      UpdatePointers<V>(of_bias).apply(step_of(of_bias), from + begin, sums, end - begin);
+    });
   });
 }
 
-// What threads share is one list of all layers' rows, in units of a product's tile: so they part
-// once, and each meets the same rows in every step. Other layers are left to the library's threads.
+// What threads share is one list of all layers' rows: so they part once, and each meets the same
+// rows in every step. Other layers' products are shared out one by one.
 template <class T> void run(Operands in, const UpdateAttrs& attrs, const StepState& state) {
-  constexpr int64_t kUnit = 12;
   int64_t elements = 0;
   for (size_t l = 0; l < layers_in(in); ++l) {
     const Operands layer = layer_at(in, l);
