@@ -104,21 +104,27 @@ class Pool {
 
  private:
   struct alignas(64) Member {
+    std::atomic<bool> runs{false};
     std::atomic<Region*> offer{nullptr};
     Signal offered;
   };
 
+  // Returns when the thread runs: at a fork() one that begins might hold a lock of a sanitizer's
+  // allocator, which the child would wait for.
   void add() {
     const int t = int(members_.size());
     Member& member = members_.emplace_back();
     if (t == 0) return;
     try {
       std::thread([this, t, &member] {
+        member.runs = true;
+        member.runs.notify_one();
         for (;;) {
           member.offered.wait([&] { return member.offer != nullptr; });
           if (Region* const region = member.offer.exchange(nullptr)) finish(*region, t);
         }
       }).detach();
+      member.runs.wait(false);
     } catch (const std::system_error&) {  // the caller takes back what this one is offered
     }
   }

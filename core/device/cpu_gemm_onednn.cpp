@@ -166,8 +166,8 @@ bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bia
   const bool by_sgemm = sgemm_fits(desc, bias != nullptr, from);
   // Blocks of C, one for each thread, as square as their number lets them be: each reads few rows
   // of A and columns of B.
-  const int64_t blocks = std::clamp<int64_t>(
-      desc.m * desc.n / std::max<int64_t>(1, grain_of(desc.k / 8)), 1, num_threads());
+  const int64_t blocks =
+      std::clamp<int64_t>(desc.m * desc.n / grain_of(desc.k / 8), 1, num_threads());
   Gemm block = desc;
   int64_t across = 1;
   for (int64_t n = 1, least = INT64_MAX; n <= blocks; ++n) {
