@@ -18,7 +18,7 @@ using namespace sinter;
 struct Softsign : pointwise::Unary<pointwise::Facts{
                       .saves = pointwise::Saves::output, .flops = 3, .backward_flops = 3}> {
   SINTER_POINTWISE(Softsign, "softsign")
-  // Written once for float and double; math.h has exp, log, tanh and erf with the same bits on
+  // Written once for float and double; math.h has exp, log and tanh with the same bits on
   // every device.
   template <class T> SINTER_FN T forward(T x) const { return x / (T(1) + (x < 0 ? -x : x)); }
   // d/dx = 1 / (1 + |x|)^2, and 1 / (1 + |x|) is 1 - |y|.

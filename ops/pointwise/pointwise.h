@@ -274,13 +274,11 @@ struct Gelu : Unary<Facts{.saves = Saves::inputs, .flops = 8, .backward_flops = 
   SINTER_POINTWISE(Gelu, "gelu")
   SINTER_FORMULA("y = x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2",
       "dx = dy (Phi(x) + x phi(x)), phi the normal density")
-  template <class T> static SINTER_FN T phi(T x) {
-    return T(0.5) * (T(1) + math::erf(x * T(0.70710678118654752440)));
-  }
-  template <class T> SINTER_FN T forward(T x) const { return x * phi(x); }
+  template <class T> SINTER_FN T forward(T x) const { return x * math::normal_cdf(x); }
   template <class T> SINTER_FN T grad(T dy, T x) const {
-    const T density = math::exp(T(-0.5) * x * x) * T(0.39894228040143267794);  // 1 / sqrt(2 pi)
-    return dy * (phi(x) + x * density);
+    const T density =
+        math::exp_below_0(T(-0.5) * x * x) * T(0.39894228040143267794);  // 1 / sqrt(2 pi)
+    return dy * (math::normal_cdf(x) + x * density);
   }
 };
 
