@@ -19,7 +19,9 @@ void weight_bias_grad_cpu(const Call& call) {
   multiply(MatrixView(dy), true, MatrixView(call.in[1]), false, Tensor(), dw.dtype(), dw.raw());
   visit_float(dy.dtype(), [&]<class T>(T) {
     using V = compute_t<T>;
-    column_sums<V>(dy.data<T>(), batch, outs, outs, db.data<V>());
+    for_columns(outs, batch * int64_t(sizeof(T)), [&](int64_t first, int64_t width) {
+      column_sums<V>(dy.data<T>() + first, batch, outs, width, db.data<V>() + first);
+    });
   });
 }
 
