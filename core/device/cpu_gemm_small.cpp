@@ -403,8 +403,10 @@ void packed(const Gemm& desc, const float* a, const float* b, const float* bias,
     const int64_t j = first * kTileCols;
     return outer(desc, a, b, bias, c, i, rows, j, std::min(panels * kTileCols, desc.n - j), take);
   }
+  // Groups of panels are of one size: of each, all of A is read, or made dense.
   const int64_t deep = std::min(desc.k, kDepth), size = deep * kTileCols + 16,
-                at_once = std::clamp<int64_t>((c ? 1 : 2) * kPanels / size, 1, panels),
+                most = std::max<int64_t>(1, (c ? 1 : 2) * kPanels / (deep * kTileCols)),
+                groups = (panels + most - 1) / most, at_once = (panels + groups - 1) / groups,
                 block_rows = c ? kBlockRows
                                : std::clamp<int64_t>(kPanels / (at_once * kTileCols) / kTallRows, 1,
                                      kBlockRows / kTallRows) *
