@@ -192,10 +192,9 @@ SINTER_FN float tanh(float x) {
   return copy_sign(a < 0.6f ? small : large, x);  // so that -0 stays -0
 }
 
-// The standard normal distribution, Phi(x) = (1 + erf(x / sqrt 2)) / 2. Near 0 1/2 + x P(x^2),
-// |error|
-// <= 2^-29; beyond 1.2 its tail is e^(-x^2/2) G(t), t = 1 / (1 + p |x|), |error| <= 2^-27 of a tail
-// near 1.2, 2^-22 far out, where x^2's own rounding is x^2/2 as much as a result's.
+// The standard normal distribution, Phi(x) = (1 + erf(x / sqrt 2)) / 2. Below 1.2 1/2 + x P(x^2),
+// |error| <= 2^-29; above the tail is e^(-x^2/2) G(t), t = 1 / (1 + p |x|): 2^-26 near 1.2 and
+// 2^-21 far out, relative, beside what the rounding of x^2/2 makes of the power.
 SINTER_FN float normal_cdf(float x) {
   const float z = x * x;
   const float p =

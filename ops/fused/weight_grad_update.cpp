@@ -15,13 +15,9 @@ namespace {
 
 void weight_bias_grad_cpu(const Call& call) {
   const Tensor &dy = call.in[0], &dw = call.out[0], &db = call.out[1];
-  const int64_t batch = dy.size(0), outs = dy.size(1);
   multiply(MatrixView(dy), true, MatrixView(call.in[1]), false, Tensor(), dw.dtype(), dw.raw());
   visit_float(dy.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    for_columns(outs, batch * int64_t(sizeof(T)), [&](int64_t first, int64_t width) {
-      column_sums<V>(dy.data<T>() + first, batch, outs, width, db.data<V>() + first);
-    });
+    sum_columns(dy.data<T>(), dy.size(0), dy.size(1), db.data<compute_t<T>>());
   });
 }
 

@@ -127,16 +127,11 @@ uint32_t mask_of(const Call& call) {
 void sum_cpu(const Call& call) { reduce<Sum>(call, mask_of(call)); }
 void mean_cpu(const Call& call) { reduce<Sum>(call, mask_of(call), true); }
 void max_cpu(const Call& call) { reduce<Max>(call, mask_of(call)); }
-// By columns even where there is one, as fused gradients of a bias are: the same bits.
 void sum_rows_cpu(const Call& call) {
   const Tensor& x = call.in[0];
   const int64_t cols = x.size(-1), rows = cols ? x.numel() / cols : 0;
-  visit_float(x.dtype(), [&]<class T>(T) {
-    using V = compute_t<T>;
-    for_columns(cols, rows * int64_t(sizeof(T)), [&](int64_t first, int64_t width) {
-      column_sums<V>(x.data<T>() + first, rows, cols, width, call.out[0].data<V>() + first);
-    });
-  });
+  visit_float(x.dtype(),
+      [&]<class T>(T) { sum_columns(x.data<T>(), rows, cols, call.out[0].data<compute_t<T>>()); });
 }
 
 Tensors sum_rows_grad(const Saved& saved, Operands grads) {

@@ -88,6 +88,12 @@ void column_sums(const T* x, int64_t rows, int64_t stride, int64_t cols, V* sums
   column_sums_of(
       rows, cols, [&](int64_t r, int64_t c) { return V(x[r * stride + c]); }, sums);
 }
+// Of dense rows, on all threads. By columns even where there is one: the same bits for any number.
+template <class V, class T> void sum_columns(const T* x, int64_t rows, int64_t cols, V* sums) {
+  for_columns(cols, rows * int64_t(sizeof(T)), [&](int64_t first, int64_t width) {
+    column_sums<V>(x + first, rows, cols, width, sums + first);
+  });
+}
 // Compiled once, in reduce.cpp.
 #define SINTER_COLUMN_SUMS(DO, V, T) \
   DO template void column_sums(const T*, int64_t, int64_t, int64_t, V*)
