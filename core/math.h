@@ -193,8 +193,8 @@ SINTER_FN float tanh(float x) {
 }
 
 // The standard normal distribution, Phi(x) = (1 + erf(x / sqrt 2)) / 2. Below 1.2 1/2 + x P(x^2),
-// |error| <= 2^-29; above the tail is e^(-x^2/2) G(t), t = 1 / (1 + p |x|): 2^-26 near 1.2 and
-// 2^-21 far out, relative, beside what the rounding of x^2/2 makes of the power.
+// |error| <= 2^-29; above the tail is e^(-x^2/2) G(t), t = 1 / (1 + p |x|): 2^-23 near 1.2 and
+// 2^-22 far out, relative, beside what the rounding of x^2/2 makes of the power.
 SINTER_FN float normal_cdf(float x) {
   const float z = x * x;
   const float p =
