@@ -214,8 +214,9 @@ int run(const BenchStepFlags& flags, const cli::CommonFlags& common, cli::Output
                           median / floor, double(c.peak_bytes) / 1e6)
                     : fmt::format("{:11.0f} rows/s", 1e6 * double(c.batch) / median);
     out.result_text(
-        fmt::format("sinter {} {} adam {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {}\n",
-            flags.model, flags.dtype, c.mode, c.batch, median, c.times.front(), beside));
+        fmt::format("sinter {} {}{} {:6} B={:5d} median {:9.1f} us  min {:9.1f} us  {}\n",
+            flags.model, flags.dtype, flags.attends() ? "" : " adam", c.mode, c.batch, median,
+            c.times.front(), beside));
   }
   out.json("sinter.step/1", {{"rows", rows}});
   return 0;

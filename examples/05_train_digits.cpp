@@ -2,8 +2,8 @@
 // profiled, and all is saved after each epoch. Started again, it goes on from that file, and comes
 // to the same weights, bit for bit. 04_train_by_hand shows what a Trainer does, without one.
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
-#include <string>
 
 #include "nn/mlp.h"
 #include "profiler/session.h"
@@ -12,7 +12,7 @@
 using namespace sinter;
 
 int main(int argc, char** argv) {
-  const int64_t epochs = argc > 1 ? std::stoll(argv[1]) : 5;
+  const int64_t epochs = argc > 1 ? std::atoll(argv[1]) : 5;
   const Dataset data = load_dataset({.what = "synthetic", .val = 0, .limit = 6000});
   Batches train(data.train, {.size = 64}), test(data.test, {.size = 500, .shuffle = false});
   nn::Mlp model({784, 64, 10});

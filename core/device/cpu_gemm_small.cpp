@@ -322,9 +322,11 @@ void pack_panels(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t
   }
 }
 
-// Is a transposed A worth being made dense?
+// Is a transposed A worth being made dense? Where its rows are far apart, and where many panels
+// pass over it: in steps that the compiler knows, four terms are unrolled.
 bool is_dense(const Gemm& desc) {
-  return desc.trans_a && (desc.lda >= 512 || (desc.lda >= 128 && desc.k >= 128));
+  return desc.trans_a && (desc.lda >= 512 || (desc.lda >= 128 && desc.k >= 128) ||
+                             (desc.m > 4 * kTileRows && desc.n >= 256 && desc.k >= 32));
 }
 
 // Between the dense tiles of k columns of A: k a multiple of 64 would have all of a block in one
@@ -483,13 +485,15 @@ void packed_products(const Gemm& desc, const float* of_a, const float* of_b, con
 constexpr int64_t kCachedOperands = 32 << 10;  // elements of both operands: 128 KiB
 
 // Where packing pays: B transposed costs a shuffle per number, the dots one per sum; else it makes
-// whole vectors of the last columns and near lines of long rows, which many rows of C pay.
+// whole vectors of the last columns and near lines of long rows, which many rows of C pay, and few
+// where a column's lines meet in one set of the cache (10 x 1024 of 1024 terms: 0.9, cold 0.4).
 bool is_packed(const Gemm& desc) {
   if (desc.trans_b)
     return desc.trans_a || desc.m > kDotMost || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
   if (desc.m <= kTileRows) return false;
   return is_outer(desc) || desc.n % kTileCols != 0 || is_dense(desc) ||
          (desc.m > 4 * kTileRows && desc.ldb >= 256) ||
+         (desc.ldb % 512 == 0 && desc.n * desc.k >= 1 << 17) ||
          (desc.m >= 192 && desc.k >= 64 && !desc.trans_a);
 }
 
@@ -568,10 +572,12 @@ void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const fl
 //   Of Adam's update a vector of 8 waits 3.3 ns for its root and its division, in which a Zen 3
 //   could multiply 20 terms. But its registers hold some 120 results on their way, which is three
 //   vectors of both together, and an update takes 55 cycles from its first operation to its last:
-//   in one loop the two took 24 cycles a vector at 16 terms, one after the other 20. So a block is
-//   made, then taken, in rows that are long enough for the core to fetch p, m and v ahead by
-//   itself: told to do so, it gained a tenth where the weights leave the L3 cache (1024 x 784, 64
-//   terms), and lost 2 to 5 % elsewhere.
+//   in one loop the two took 24 cycles a vector at 16 terms, one after the other 20; cut into two
+//   stages, so that a vector's division begins behind the next one's root, 22, in tiles of 4 x 2, 5
+//   x 2, 6 x 2, 3 x 3 and 2 x 4 alike. So a block is made, then taken, in rows that are long enough
+//   for the core to fetch p, m and v ahead by itself: told to do so, it gained a tenth where the
+//   weights leave the L3 cache (1024 x 784, 64 terms), and lost 2 to 5 % elsewhere; in rows of 256
+//   columns, which stay in the L1 cache, it lost a tenth.
 static_assert(kBlockTerms <= kDepth, "a block is whole after one pass");
 
 bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take) {

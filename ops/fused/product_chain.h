@@ -122,11 +122,17 @@ template <class Z, class T> class RowSteps {
   bool spreads_ = false;  // one of them is a column or a number
 };
 // f(first row, rows) for panels of rows whose sums, `bytes` a row, stay in the second cache until f
-// has done with them; of so many rows that each product is worth its setup.
+// has done with them; of so many rows that each product is worth its setup. Where threads come out
+// even, each has panels of its own, whose sums then are in its cache; else they share each.
 template <class F> void for_panels(int64_t rows, int64_t bytes, const F& f) {
   constexpr int64_t kLeast = 256, kBytes = 2 << 20;
-  const int64_t panel = std::max(kLeast, kBytes / std::max<int64_t>(bytes, 1));
-  for (int64_t b = 0; b < rows; b += panel) f(b, std::min(panel, rows - b));
+  const int64_t panel = std::max(kLeast, kBytes / std::max<int64_t>(bytes, 1)),
+                panels = (rows + panel - 1) / panel;
+  const bool even = rows % panel == 0 && panels % num_threads() == 0;
+  parallel_for(panels, even ? 1 : panels, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin * panel; b < std::min(rows, end * panel); b += panel)
+      f(b, std::min(panel, rows - b));
+  });
 }
 
 // The left or the right half of the columns of a dense matrix, where it lies.
