@@ -90,6 +90,7 @@ void look_at_roofs(Doctor& doctor) {
   const profiler::Roofs roofs = measure::calibrated(kCpu);
   std::string text = fmt::format("cpu, {}: f32 {:.0f} GFLOP/s, bf16 {:.0f}, copies {:.1f} GB/s",
       count_of(available_cores(), "core"), roofs.f32_gflops, roofs.bf16_gflops, roofs.dram_gbs);
+  if (roofs.bf16_gflops <= roofs.f32_gflops) text += "; bf16 gains nothing here";
   if (roofs.loaded)
     text += fmt::format(", while other programs kept {:.1f} cores busy", roofs.others_cores);
   doctor.ok_or_note(!roofs.loaded, "roofs", text);

@@ -186,6 +186,14 @@ TEST(CpuGemm, LargerThanTheOwnKernelsTake) {
   }
 }
 
+// Packed though it has few rows; its left operand made dense though its rows are near each other.
+TEST(CpuGemm, FewRowsOfWideOperands) {
+  for (const bool trans_a : {false, true}) {
+    check<float, float>(make(10, 1024, 140, trans_a, false), true);
+    check<float, float>(make(61, 300, 45, trans_a, false), true);
+  }
+}
+
 TEST(CpuGemm, OwnKernelsTakeTheSmallLayers) {
   EXPECT_TRUE(detail::gemm_small_fits(make(1, 256, 784, false, true)));
   EXPECT_TRUE(detail::gemm_small_fits(make(128, 10, 128, false, true)));

@@ -217,6 +217,14 @@ TEST(OneLoop, OfEveryStep) {
 
 TEST(ProductChain, IsItsMeaning) { check_programs(kCpu); }
 TEST(ProductChain, OfAnyProgram) { check_random(kCpu); }
+// Two panels, one for each of two threads; three, which they share.
+TEST(ProductChain, InPanels) {
+  const test::Scoped threads(num_threads, set_num_threads, 2);
+  for (const int64_t rows : {512, 600}) {
+    check({ProductKind::linear, {rows, 3}, {2048, 3}, {2048}, {rows, 2048}},
+        program_of("2;add(0,1);relu(2);3"), kCpu);
+  }
+}
 TEST(ProductChainSimt, IsItsMeaning) { check_programs(kSimt); }
 TEST(ProductChainSimt, OfAnyProgram) { check_random(kSimt); }
 using ProductChainGpu = test::GpuTest;
