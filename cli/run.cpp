@@ -163,7 +163,7 @@ void Run::take_folder() {
   if (!folder) folder = std::make_unique<RunFolder>(name, Take::shared);
   if (resumed) go_on();
   if (ranks.first()) check_room();
-  if (ranks.first()) write_file(folder->file("config.toml"), config);
+  if (ranks.first()) write_file(folder->file("config.toml"), str(kConfigOfRun, "\n", config));
   log.emplace(ranks.first() ? name : "", at().events, metric.name);
   if (flags.run.fingerprint && ranks.first()) keep_prints();
 }

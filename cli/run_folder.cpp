@@ -26,19 +26,16 @@ constexpr const char* kFiles[] = {"config.toml", "metrics.csv", "events.jsonl", 
     "model.safetensors", "best.safetensors", "profile.txt", "profile.json", "profile.trace.json.gz",
     "profile.folded", "profile.html", "fingerprints.jsonl"};
 
-// Is the file one that a run writes? The first lines of its log, and a key that no config of a
-// user's has.
+// Is the file one that a run writes? The first line tells.
 bool is_log(const std::string& file) {
   std::string line;
   ClassicStream<std::ifstream> in(file);
   return std::getline(in, line) && line.starts_with("{\"step\":");
 }
 bool is_config(const std::string& file) {
+  std::string line;
   ClassicStream<std::ifstream> in(file);
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with("data-crc32 = ")) return true;
-  }
-  return false;
+  return std::getline(in, line) && line == kConfigOfRun;
 }
 
 // "a run at step 2150" by the last line of its log, else names of what is there; "" for an empty

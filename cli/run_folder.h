@@ -6,11 +6,15 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/fields.h"
 
 namespace sinter::cli {
+
+// The first line of a run's config: no config of a user's has it.
+inline constexpr std::string_view kConfigOfRun = "# the flags of a run";
 
 class RunFolder {
  public:

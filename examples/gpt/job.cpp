@@ -53,6 +53,7 @@ void GptJob::add_flags(Flags& to, Use use) {
   to.number("val", val_, 0, 1'000'000'000, "held out: lines, or letters of one text").standard =
       "a tenth";
   to.word("letters", letters_, "N-M,..", "of the text of a run: for its config").hidden = true;
+  to.word("data-crc32", crc_, "HEX", "of the text of a run: for its config").hidden = true;
   to.toggle("cut", cut_, "each batch ends with its longest line, at an even place");
   to.topic("model");
   constexpr int64_t kMany = 1'000'000;
@@ -148,6 +149,13 @@ std::string GptJob::data_name() const {
 void GptJob::load(const cli::Loading& loading) {
   TensorJob::load(loading);
   letters_ = vocabulary_.text();
+  const std::string crc = fmt::format("{:08x}", data().crc);
+  if (saved_ && !crc_.empty() && crc_ != crc)
+    loading.out.note("note",
+        "the model was trained on another text, crc32 {}, here it is {}: it may have read what is "
+        "held out here",
+        escaped(crc_), crc);
+  crc_ = crc;
   loading.out.note("text", "{}{}", vocabulary_.describe(),
       vocabulary_.documents() ? ", and the boundary of a name or line" : "");
 }
@@ -171,10 +179,10 @@ cli::TensorJob::Sets GptJob::make_sets(const cli::Loading& loading) {
     SINTER_CHECK(
         std::min(val, n - test) > model.context && (val == test || test - val > model.context),
         data,
-        str("text: --context ", model.context, " is longer than the text: ", name, " has ",
-            count_of(n, "letter"), ", of which ", test - val, " are held out, and ", n - test,
-            " are the test; each needs ", model.context + 1),
-        "a smaller --context");
+        str("text: --context ", model.context, " is too long for parts of the text: ", name,
+            " has ", grouped(val), " letters to train on, ", grouped(test - val), " held out, ",
+            grouped(n - test), " of the test; each needs ", grouped(model.context + 1)),
+        "a smaller --context, or a longer text");
     return {windows(0, val), val < test ? windows(val, test) : Tensors{}, windows(test, n)};
   }
   const std::vector<Document> documents = documents_of(text);
@@ -183,14 +191,14 @@ cli::TensorJob::Sets GptJob::make_sets(const cli::Loading& loading) {
       str("text: too few lines: ", name, " has ", n,
           " that are not empty, at least 3: to train on, held out, and of the test"),
       "--stream reads all of it as one text");
-  const std::vector<int32_t> order = epoch_order(n, kSplitSeed, 0);
-  std::vector<std::vector<int32_t>> all;
+  std::vector<std::vector<int32_t>> encoded, all;
   int64_t cut = 0;
-  for (const int32_t i : order) {
-    const Document& document = documents[size_t(i)];
-    all.push_back(vocabulary_.encode(document.text, name, document.line));
-    cut += std::ssize(all.back()) + 1 > model.context;
+  for (const Document& document : documents) {
+    encoded.push_back(vocabulary_.encode(document.text, name, document.line));
+    cut += std::ssize(encoded.back()) + 1 > model.context;
   }
+  for (const int32_t i : epoch_order(n, kSplitSeed, 0))
+    all.push_back(std::move(encoded[size_t(i)]));
   SINTER_CHECK(model.context <= kMostBytes / n, usage,
       str("usage: --context ", model.context, ": each of ", grouped(n), " ", rows().first,
           " is padded to it, which makes ", grouped(n * model.context), " places, at most ",
@@ -316,6 +324,7 @@ std::shared_ptr<Gpt> GptJob::open(const std::string& run_or_file, Device device,
   val_ = saved.val_;
   dtype_ = saved.dtype_;
   letters_ = saved.letters_;
+  crc_ = saved.crc_;
   if (file_.empty()) file_ = saved.file_;
   vocabulary_ = Vocabulary(letters_, is_bytes(), !stream_);
   auto made = make_gpt(device);

@@ -70,7 +70,7 @@ class GptJob : public cli::TensorJob {
   // The weights of a run, and its config, which `saved` takes. Throws checkpoint.
   std::string read(const std::string& run_or_file, GptJob& saved);
   bool is_bytes() const { return symbols_ == "bytes"; }
-  std::string file_, symbols_ = "chars", letters_, dtype_ = "f32", from_;
+  std::string file_, symbols_ = "chars", letters_, crc_, dtype_ = "f32", from_;
   std::optional<int64_t> val_;
   bool stream_ = false, cut_ = false;
   Vocabulary vocabulary_;

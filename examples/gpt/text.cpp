@@ -56,7 +56,7 @@ Letters letters_of(std::string_view text, bool bytes, const std::string& name, i
         str("text: ", text[begin] == 0 ? "a NUL" : "not UTF-8", ": ", name, ", line ",
             line + std::ranges::count(before, '\n'), ", byte ", begin - before.rfind('\n'),
             text[begin] == 0 ? "" : fmt::format(" is {:#04x}", uint8_t(text[begin]))),
-        "--symbols bytes takes any bytes for letters");
+        "a model trained with --symbols bytes takes any bytes for letters");
   }
   return out;
 }

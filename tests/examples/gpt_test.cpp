@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -472,6 +473,15 @@ TEST(GptProgram, ReadsATextOfLinesOrOneText) {
   const Words few{"--text", "text", "--steps", "20", "--threads", "1", "--force", "--out", "r"};
   expect_facts(program.run(0, Words{"train"} + few).err,
       {"note    200 of 200 lines are longer than --context 16", "200 lines, of which 20 val, 20"});
+  const char* const other = "the model was trained on another text, crc32 ";
+  const Words eval{"eval", "--from", "r", "--threads", "1", "--text"};
+  EXPECT_FALSE(has(program.run(0, eval + Words{"text"}).err, other));
+  program.write("more", text + "the one\n");
+  expect_facts(program.run(0, eval + Words{"more"}).err, {other});
+  // A run that died before its first save leaves its config alone, and room for another.
+  for (const auto& entry : std::filesystem::directory_iterator(program.folder() / "r"))
+    if (entry.path().filename() != "config.toml") std::filesystem::remove(entry);
+  program.run(0, {"train", "--text", "text", "--steps", "2", "--threads", "1", "--out", "r"});
   expect_facts(program
                    .run(0, Words{"train", "--stream", "--symbols", "bytes", "--norm", "layer",
                                "--act", "gelu", "--bias", "--tied", "--dtype", "bf16"} +
@@ -484,7 +494,8 @@ TEST(GptProgram, ReadsATextOfLinesOrOneText) {
   expect_facts(program.run(2, {"sample", "--from", "r", "--prompt", "t", "--rules"}).err,
       {"--rules: the rules of the built-in names"});
   for (const auto& [status, words, wanted] : std::vector<std::tuple<int, Words, std::string>>{
-           {3, {"--stream", "--context", "4000"}, "--context 4000 is longer than the text"},
+           {3, {"--stream", "--context", "4000"},
+               "--context 4000 is too long for parts of the text"},
            {2, {"--heads", "3"}, "--heads 3 do not divide --width 16"},
            {2, {"--stream", "--text", ""}, "--stream is for a text"},
            {2, {"--preset", "shakespeare", "--text", ""}, "--preset shakespeare is for a text"},
