@@ -137,7 +137,7 @@ void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock
 
 bool gemm_rows_stand_alone(const Gemm& desc) {
   return has_onednn() && desc.in == DType::f32 && desc.m > 0 && desc.n > 0 && desc.k > 0 &&
-         !desc.trans_b && (desc.k <= detail::kBlockTerms || detail::gemm_small_fits(desc));
+         !desc.trans_b && (desc.k <= kBlockTerms || detail::gemm_small_fits(desc));
 }
 
 void detail::gemm_without_onednn(

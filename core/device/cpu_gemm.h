@@ -50,8 +50,10 @@ struct GemmBlock {
 };
 using TakeBlock = std::function<void(const GemmBlock&)>;
 // gemm() of which nobody keeps C: disjoint blocks that cover it are given to `take`, which must not
-// throw, each by the thread that made it; of products of few terms while it lies in the cache.
+// throw, each by the thread that made it; of at most kBlockTerms terms while it lies in the cache.
 void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take);
+// Measured on a Zen with AVX2: of more terms, the panels of a block's long rows leave the L2 cache.
+inline constexpr int64_t kBlockTerms = 64;
 
 // Is a row of C the same to the bit, whichever other rows a product has? Then threads may share
 // them out.
@@ -103,8 +105,6 @@ bool gemm_small_fits(const Gemm& desc);
 // REQUIRES: f32; any shape and layout.
 void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
     const GemmBatch& batch = {});
-// Measured on a Zen with AVX2: of more terms, the panels of a block's long rows leave the L2 cache.
-inline constexpr int64_t kBlockTerms = 64;
 // False if a block would be all of C, of few rows or more terms: nothing is done then.
 bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take);
 

@@ -103,12 +103,12 @@ constexpr int64_t kUnit = 12;
 // product, where there is one unit or a thread's rows would not pay for the panels of x that it
 // makes: it makes all of them (64 x 784 of 1024 terms took a sixth more on two threads).
 bool shares_rows(Operands layer) {
-  constexpr int64_t kLong = 1 << 20, kFewTerms = 64, kPays = 64;
+  constexpr int64_t kLong = 1 << 20, kPays = 64;
   const int64_t rows = layer[kWeight].size(0), terms = layer[kDy].size(0);
   return MatrixView::takes(layer[kX]) &&
          gemm_rows_stand_alone(product_of(layer, MatrixView(layer[kX]))) &&
          (layer[kWeight].numel() * terms <= kLong ||
-             (rows > kUnit && (terms <= kFewTerms || rows >= kPays * num_threads())));
+             (rows > kUnit && (terms <= kBlockTerms || rows >= kPays * num_threads())));
 }
 
 // Rows from..to of a weight: each block of their gradient is applied by the thread that made it.
