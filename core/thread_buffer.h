@@ -11,10 +11,14 @@ namespace sinter {
 // that hands work to another (a product to its end, a convolution to its finish) holds its own
 // meanwhile, so each of the two has a row here. Elements of different types never meet.
 enum class BufferFor : uint8_t {
-  kernel,        // what a kernel needs while it calls nothing that needs any
-  second,        // a second one of those
-  sums,          // of a product, until its end has run over them
-  panel,         // of a product's operand
+  kernel,  // what a kernel needs while it calls nothing that needs any
+  second,  // a second one of those
+  sums,    // of a product, until its end has run over them
+  panel,   // of a product's operand
+  left,    // of a product of bf16, in f32: its operands, bias and result
+  right,
+  bias,
+  result,
   gate_row,      // gated_linear: results before they are rounded
   chain_values,  // between the steps of a chain
   spread,        // a chain's operands that are broadcast

@@ -1,7 +1,6 @@
 #include "core/device/cpu_gemm.h"
 
 #include <utility>
-#include <vector>
 
 #include "core/parallel.h"
 #include "core/thread_buffer.h"
@@ -20,31 +19,43 @@ void convert(int64_t rows, int64_t cols, const Src* src, int64_t ld_src, Dst* ds
   });
 }
 
-// bf16 operands where no library multiplies them: the product in f32 on converted copies, rounded
-// once at the end.
+// bf16 operands where no library multiplies them: by own kernels, or in f32 on converted copies,
+// rounded once at the end.
 void gemm_through_f32(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
-  static thread_local std::vector<float> scratch;
-  const int64_t a_rows = desc.trans_a ? desc.k : desc.m, a_cols = desc.trans_a ? desc.m : desc.k;
-  const int64_t b_rows = desc.trans_b ? desc.n : desc.k, b_cols = desc.trans_b ? desc.k : desc.n;
-  const bool own_c = desc.out == DType::bf16, own_bias = bias && desc.bias == DType::bf16;
-  const auto line = [](int64_t count) { return (count + 15) / 16 * 16; };  // of the cache: 64 bytes
-  const int64_t a_size = line(a_rows * a_cols), b_size = line(b_rows * b_cols),
-                c_size = own_c ? line(desc.m * desc.n) : 0;
-  scratch.resize(std::max<size_t>(scratch.size(), 16 + a_size + b_size + c_size + desc.n));
-  float* const fa =
-      scratch.data() + 15 - (reinterpret_cast<uintptr_t>(scratch.data()) / sizeof(float) + 15) % 16;
-  float *const fb = fa + a_size, *const fc = own_c ? fb + b_size : static_cast<float*>(c),
-               *const fbias = fb + b_size + c_size;
-  convert(a_rows, a_cols, static_cast<const bf16*>(a), desc.lda, fa, a_cols);
-  convert(b_rows, b_cols, static_cast<const bf16*>(b), desc.ldb, fb, b_cols);
-  if (own_bias) convert(1, desc.n, static_cast<const bf16*>(bias), desc.n, fbias, desc.n);
   Gemm f32 = desc;
   f32.in = f32.out = f32.bias = DType::f32;
-  f32.lda = a_cols;
-  f32.ldb = b_cols;
-  f32.ldc = own_c ? desc.n : desc.ldc;
-  gemm(f32, fa, fb, own_bias ? fbias : bias, fc);
+  const bool own_c = desc.out == DType::bf16, own_bias = bias && desc.bias == DType::bf16;
+  float* fc = static_cast<float*>(c);
+  if (own_c) {
+    fc = thread_buffer<float, BufferFor::result>(desc.m * desc.n);
+    f32.ldc = desc.n;
+  }
+  if (own_bias) {
+    float* const wide = thread_buffer<float, BufferFor::bias>(desc.n);
+    convert(1, desc.n, static_cast<const bf16*>(bias), desc.n, wide, desc.n);
+    bias = wide;
+  }
+  if (has_onednn() && detail::gemm_small_fits(f32)) {
+    f32.in = DType::bf16;
+    detail::gemm_small(f32, a, b, static_cast<const float*>(bias), fc);
+  } else {
+    const auto dense = [](const void* from, int64_t rows, int64_t cols, int64_t& ld, float* wide) {
+      convert(rows, cols, static_cast<const bf16*>(from), std::exchange(ld, cols), wide, cols);
+      return wide;
+    };
+    const float* const fa = dense(a, desc.trans_a ? desc.k : desc.m, desc.trans_a ? desc.m : desc.k,
+        f32.lda, thread_buffer<float, BufferFor::left>(desc.m * desc.k));
+    const float* const fb = dense(b, desc.trans_b ? desc.n : desc.k, desc.trans_b ? desc.k : desc.n,
+        f32.ldb, thread_buffer<float, BufferFor::right>(desc.n * desc.k));
+    gemm(f32, fa, fb, bias, fc);
+  }
   if (own_c) convert(desc.m, desc.n, fc, desc.n, static_cast<bf16*>(c), desc.ldc);
+}
+
+// Does no library take such products that own kernels fit? In a build without oneDNN they rest.
+bool made_by_own_kernels(const Gemm& desc) {
+  return has_onednn() &&
+         (desc.in == DType::f32 || (desc.in == DType::bf16 && !detail::onednn_multiplies_bf16()));
 }
 
 // k == 0: the sum is empty.
@@ -82,8 +93,8 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
   if (desc.k <= 0) return bias_only(desc, bias, c);
   if (has_onednn() && desc.in != DType::f64) {
     if (detail::gemm_small_fits(desc))
-      return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
-          static_cast<const float*>(bias), static_cast<float*>(c));
+      return detail::gemm_small(
+          desc, a, b, static_cast<const float*>(bias), static_cast<float*>(c));
     if (detail::gemm_onednn(desc, a, b, bias, c)) {
       made_by = detail::onednn_name();
       return;
@@ -98,8 +109,7 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
   if (products * desc.m * desc.n <= 0) return;
   if (has_onednn() && desc.in != DType::f64 && desc.k > 0 && products > 1) {
     if (detail::gemm_small_fits(desc))
-      return detail::gemm_small(desc, static_cast<const float*>(a), static_cast<const float*>(b),
-          nullptr, static_cast<float*>(c), batch);
+      return detail::gemm_small(desc, a, b, nullptr, static_cast<float*>(c), batch);
     if (detail::gemm_onednn(desc, batch, a, b, c)) {
       made_by = detail::onednn_name();
       return;
@@ -119,9 +129,8 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
 void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take) {
   check(desc, nullptr);
   if (desc.m * desc.n <= 0) return;
-  if (has_onednn() && desc.in == DType::f32 && desc.k > 0 &&
-      detail::gemm_small_blocks(
-          desc, static_cast<const float*>(a), static_cast<const float*>(b), take))
+  if (made_by_own_kernels(desc) && desc.out == DType::f32 && desc.k > 0 &&
+      detail::gemm_small_blocks(desc, a, b, take))
     return;
   visit_float(desc.out, [&]<class T>(T) {
     T* const c = thread_buffer<T, BufferFor::sums>(desc.m * desc.n);
@@ -136,8 +145,10 @@ void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock
 }
 
 bool gemm_rows_stand_alone(const Gemm& desc) {
-  return has_onednn() && desc.in == DType::f32 && desc.m > 0 && desc.n > 0 && desc.k > 0 &&
-         !desc.trans_b && (desc.k <= kBlockTerms || detail::gemm_small_fits(desc));
+  Gemm f32 = desc;
+  f32.in = f32.bias = DType::f32;
+  return made_by_own_kernels(desc) && desc.m > 0 && desc.n > 0 && desc.k > 0 && !desc.trans_b &&
+         (desc.k <= kBlockTerms || detail::gemm_small_fits(f32));
 }
 
 void detail::gemm_without_onednn(

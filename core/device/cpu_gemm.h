@@ -97,16 +97,17 @@ struct SgemmFrom {
 bool gemm_onednn(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
     const SgemmFrom& from = {});
 bool gemm_onednn(const Gemm& desc, const GemmBatch& batch, const void* a, const void* b, void* c);
-const char* onednn_name();  // "oneDNN 2.6.3", or nullptr where the build lacks it
+bool onednn_multiplies_bf16();  // has this processor instructions for it?
+const char* onednn_name();      // "oneDNN 2.6.3", or nullptr where the build lacks it
 
 // Own kernels for the shapes in which a library's call, its packing or its fork costs more than it
 // gains.
 bool gemm_small_fits(const Gemm& desc);
-// REQUIRES: f32; any shape and layout.
-void gemm_small(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
+// Any shape and layout of f32 or, without a batch, bf16; bias and C are f32 with either.
+void gemm_small(const Gemm& desc, const void* a, const void* b, const float* bias, float* c,
     const GemmBatch& batch = {});
 // False if a block would be all of C, of few rows or more terms: nothing is done then.
-bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take);
+bool gemm_small_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take);
 
 }  // namespace detail
 

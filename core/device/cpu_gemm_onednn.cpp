@@ -49,15 +49,6 @@ dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-// Whether this processor (as far as DNNL_MAX_CPU_ISA lets it) multiplies bf16 itself.
-bool bf16_is_fast() {
-  static const bool fast = [] {
-    const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
-    return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
-  }();
-  return fast;
-}
-
 // Nothing if this oneDNN has no such product, or only a slow reference of it.
 std::optional<Plan> plan(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
     const dnnl::memory::desc& bias, const dnnl::memory::desc& c) {
@@ -129,7 +120,7 @@ bool run(const std::optional<Plan>& plan, const void* a, const void* b, const vo
 }
 
 // oneDNN's emulation of bf16 is slower than conversion to f32.
-bool declines(const Gemm& desc) { return desc.in == DType::bf16 && !bf16_is_fast(); }
+bool declines(const Gemm& desc) { return desc.in == DType::bf16 && !onednn_multiplies_bf16(); }
 
 // While one is there, oneDNN keeps to the calling thread: OpenMP's setting is each thread's own. A
 // oneDNN that asks something else keeps its threads.
@@ -223,6 +214,12 @@ bool gemm_onednn(const Gemm& desc, const GemmBatch& batch, const void* a, const 
   return done;
 }
 
+// As far as DNNL_MAX_CPU_ISA lets it.
+bool onednn_multiplies_bf16() {
+  static const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
+}
+
 const char* onednn_name() {
   static const std::string name =
       str("oneDNN ", dnnl_version()->major, ".", dnnl_version()->minor, ".", dnnl_version()->patch);
@@ -234,6 +231,7 @@ bool gemm_onednn(const Gemm&, const void*, const void*, const void*, void*, cons
   return false;
 }
 bool gemm_onednn(const Gemm&, const GemmBatch&, const void*, const void*, void*) { return false; }
+bool onednn_multiplies_bf16() { return false; }
 const char* onednn_name() { return nullptr; }
 #endif
 

@@ -1,6 +1,7 @@
 // f32 products of small batches and thin layers, with threads only where the work pays the fork.
-// Three kernels, each a register tile of C with the sum over k inside (sizes for AVX-512), beside
-// outer products of up to four terms, which are stores:
+// Operands of bf16, where no library multiplies it, are widened as they are packed or read. Three
+// kernels, each a register tile of C with the sum over k inside (sizes for AVX-512), beside outer
+// products of up to four terms, which are stores:
 //   packed: more rows than two tiles: B in packed panels of 64 columns, any layout; 6 x 64 of C, or
 //   12 x 32, so that the sums are more than a multiplication's latency.
 //   rows:  few rows, B not transposed: C += a column of A x a row of B where they lie, 6 x 64 of C.
@@ -33,6 +34,13 @@ constexpr int kFewDots = 4;  // columns at a time where there are fewer rows tha
 using Vec = Lanes<float>;
 using Vec4 = Lanes<float, 4>;
 
+// kCount numbers in f32: a bf16 is the upper half of one.
+template <int kCount = kLanes> inline auto load_f32(const float* p) { return load<kCount>(p); }
+template <int kCount = kLanes> inline auto load_f32(const bf16* p) {
+  const auto bits = __builtin_convertvector(
+      load<kCount>(reinterpret_cast<const uint16_t*>(p)), Lanes<uint32_t, kCount>);
+  return reinterpret_cast<Lanes<float, kCount>>(bits << 16);
+}
 // The first `count` lanes; the others are 0 and their memory is not touched.
 inline Vec load_part(const float* p, int count) {
 #if defined(__AVX512F__)
@@ -46,6 +54,11 @@ inline Vec load_part(const float* p, int count) {
   for (int l = 0; l < count; ++l) v[l] = p[l];
   return v;
 #endif
+}
+inline Vec load_part(const bf16* p, int count) {
+  bf16 part[kLanes];
+  std::fill(std::copy_n(p, count, part), part + kLanes, bf16());
+  return load_f32(part);
 }
 template <class V> inline void store_part(float* p, V v, int count) {
   constexpr int kAll = sizeof v / sizeof(float), kHalf = kAll / 2;
@@ -87,14 +100,18 @@ inline Vec4 lane_sums(Vec a, Vec b, Vec c, Vec d) {
 
 // A tile's operands: a[i * a_row + p * a_step], b at the tile's first column (rows) or first row
 // (dots), c at its corner.
-struct Tile {
-  const float *a, *b, *bias;
+template <class E> struct Tile {
+  const float* a;
+  const E* b;
+  const float* bias;
   float* c;
   int64_t k, a_row, a_step, ldb, ldc;
+  bool fetches_next;  // (rows) the cache line of each of B's rows that the next tile begins with
 };
 
 // R rows x V vectors. `count` < kLanes (with V == 1): so many columns are there.
-template <int R, int V, class Load> void rows_tile(const Tile& t, Load load_b, int count) {
+template <int R, int V, bool FetchesNext = false, class E, class Load>
+void rows_tile(const Tile<E>& t, Load load_b, int count) {
   float* const corner = t.c;
   const int64_t ldc = t.ldc;
   Vec sum[R][V];
@@ -102,10 +119,12 @@ template <int R, int V, class Load> void rows_tile(const Tile& t, Load load_b, i
     const Vec start = t.bias ? load_b(t.bias + v * kLanes) : Vec{};
     SINTER_UNROLLED for (int i = 0; i < R; ++i) sum[i][v] = start;
   }
-  const float *a = t.a, *b = t.b;
+  const float* a = t.a;
+  const E* b = t.b;
   for (int64_t p = 0; p < t.k; ++p, a += t.a_step, b += t.ldb) {
     Vec row[V];
     SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = held(load_b(b + v * kLanes));
+    if constexpr (FetchesNext) __builtin_prefetch(b + kTileCols);
     SINTER_UNROLLED for (int i = 0; i < R; ++i) {
       const Vec factor = all(a[i * t.a_row]);
       SINTER_UNROLLED for (int v = 0; v < V; ++v) sum[i][v] = fma(factor, row[v], sum[i][v]);
@@ -123,22 +142,23 @@ template <int R, int V, class Load> void rows_tile(const Tile& t, Load load_b, i
   }
 }
 
-template <int R> void rows_tiles(const Tile& whole, int64_t cols) {
-  if (cols >= kTileCols)
-    return rows_tile<R, kTileVectors>(
-        whole, [](const float* p) { return load(p); }, kLanes);
-  Tile t = whole;
+template <int R, class E> void rows_tiles(const Tile<E>& whole, int64_t cols) {
+  const auto whole_vector = [](const auto* p) { return load_f32(p); };
+  if (cols >= 2 * kTileCols && whole.fetches_next)
+    return rows_tile<R, kTileVectors, true>(whole, whole_vector, kLanes);
+  if (cols >= kTileCols) return rows_tile<R, kTileVectors>(whole, whole_vector, kLanes);
+  Tile<E> t = whole;
   for (int64_t j = 0; j < cols;
        j += kLanes, t.b += kLanes, t.c += kLanes, t.bias += t.bias ? kLanes : 0) {
     const int count = int(std::min<int64_t>(kLanes, cols - j));
     rows_tile<R, 1>(
-        t, [count](const float* p) { return load_part(p, count); }, count);
+        t, [count](const auto* p) { return load_part(p, count); }, count);
   }
 }
 
-template <int R, int C> void dots_tile(const Tile& t, int64_t cols) {
+template <int R, int C, class E> void dots_tile(const Tile<E>& t, int64_t cols) {
   Vec sum[R][C] = {};
-  const float* b[C];  // a column that is not there reads the first one
+  const E* b[C];  // a column that is not there reads the first one
   SINTER_UNROLLED for (int j = 0; j < C; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
   const auto step = [&](int64_t p, auto load_from) {
     Vec row[C];
@@ -149,9 +169,9 @@ template <int R, int C> void dots_tile(const Tile& t, int64_t cols) {
     }
   };
   const int64_t whole = t.k / kLanes * kLanes;
-  for (int64_t p = 0; p < whole; p += kLanes) step(p, [](const float* p) { return load(p); });
+  for (int64_t p = 0; p < whole; p += kLanes) step(p, [](const auto* p) { return load_f32(p); });
   if (whole < t.k)
-    step(whole, [count = int(t.k - whole)](const float* p) { return load_part(p, count); });
+    step(whole, [count = int(t.k - whole)](const auto* p) { return load_part(p, count); });
   SINTER_UNROLLED for (int i = 0; i < R; ++i) {
     const Vec4 out = lane_sums(sum[i][0], sum[i][1], sum[i][2], sum[i][C - 1]);
     float* c = t.c + i * t.ldc;
@@ -273,14 +293,15 @@ template <int V> void packed_columns(const PackedTile& t, int64_t rows, int cols
 }
 
 // panel[p][c] = b[c][p], by squares.
-void pack_transposed(const float* b, int64_t ldb, int64_t cols, int64_t k, float* panel) {
+template <class E>
+void pack_transposed(const E* b, int64_t ldb, int64_t cols, int64_t k, float* panel) {
   constexpr int kSide = std::min(kLanes, 8);
   int64_t c = 0;
   for (; c + kSide <= cols; c += kSide, b += kSide * ldb) {
     int64_t p = 0;
     for (; p + kSide <= k; p += kSide) {
       Lanes<float, kSide> x[kSide];
-      SINTER_UNROLLED for (int i = 0; i < kSide; ++i) x[i] = load<kSide>(b + i * ldb + p);
+      SINTER_UNROLLED for (int i = 0; i < kSide; ++i) x[i] = load_f32<kSide>(b + i * ldb + p);
       turn(x);
       SINTER_UNROLLED for (int i = 0; i < kSide; ++i) store(panel + (p + i) * kTileCols + c, x[i]);
     }
@@ -295,13 +316,14 @@ void pack_transposed(const float* b, int64_t ldb, int64_t cols, int64_t k, float
 
 // n numbers of the row that lies six behind this one, by lines of the cache: so far ahead are rows
 // fetched that are made dense.
-void fetch_ahead(const float* row, int64_t ld, int64_t n) {
-  for (int64_t i = 0; i < n; i += 16) __builtin_prefetch(row + 6 * ld + i);
+template <class E> void fetch_ahead(const E* row, int64_t ld, int64_t n) {
+  for (int64_t i = 0; i < n; i += 64 / sizeof(E)) __builtin_prefetch(row + 6 * ld + i);
 }
 
 // Rows p.. of B's columns j.. of `count` panels, `size` elements apart: where B is not transposed,
 // along its rows, whole lines of the cache.
-void pack_panels(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t j, int64_t count,
+template <class E>
+void pack_panels(const Gemm& desc, const E* b, int64_t p, int64_t k, int64_t j, int64_t count,
     int64_t size, float* panels) {
   const int64_t cols = std::min(count * kTileCols, desc.n - j), whole = cols / kTileCols;
   if (whole < count) std::fill_n(panels + whole * size, k * kTileCols, 0.0f);
@@ -316,7 +338,7 @@ void pack_panels(const Gemm& desc, const float* b, int64_t p, int64_t k, int64_t
     fetch_ahead(b, desc.ldb, cols);
     for (int64_t q = 0; q < whole; ++q) {
       SINTER_UNROLLED for (int v = 0; v < kTileCols; v += kLanes)
-          store(panels + q * size + v, load(b + q * kTileCols + v));
+          store(panels + q * size + v, load_f32(b + q * kTileCols + v));
     }
     std::copy_n(b + whole * kTileCols, cols - whole * kTileCols, panels + whole * size);
   }
@@ -335,16 +357,22 @@ int64_t dense_tile(int64_t k) { return k * kTallRows + 16; }
 
 // tiles[t][p][i] = A[p][kTallRows t + i] of `rows` rows of A, which is stored transposed: read
 // along its rows, whole lines of the cache.
-void pack_rows(const float* a, int64_t lda, int64_t rows, int64_t k, float* tiles) {
+template <class E> void pack_rows(const E* a, int64_t lda, int64_t rows, int64_t k, float* tiles) {
   for (int64_t p = 0; p < k; ++p, a += lda, tiles += kTallRows) {
     float* to = tiles;
     fetch_ahead(a, lda, rows);
     int64_t i = 0;
     for (; i + kTallRows <= rows; i += kTallRows, to += dense_tile(k)) {
-      SINTER_UNROLLED for (int j = 0; j < kTallRows; j += 4) store(to + j, load<4>(a + i + j));
+      SINTER_UNROLLED for (int j = 0; j < kTallRows; j += 4) store(to + j, load_f32<4>(a + i + j));
     }
     std::copy_n(a + i, rows - i, to);
   }
+}
+
+// to[i][j] = a[i][j]
+template <class E>
+void widen(const E* a, int64_t lda, int64_t rows, int64_t cols, float* to, int64_t ldto) {
+  for (; rows > 0; --rows, a += lda, to += ldto) std::copy_n(a, cols, to);
 }
 
 // ---- outer: few terms
@@ -354,19 +382,20 @@ constexpr int64_t kOuterTerms = 4, kOuterBlock = 4096;  // numbers: 16 KiB of th
 bool is_outer(const Gemm& desc) { return desc.k <= kOuterTerms && !desc.trans_b; }
 
 // Rows of C, `cols` wide, of K terms. Not inlined, where its pointers would be on the stack.
-template <int K>
-[[gnu::noinline]] void outer_rows(const Gemm& desc, const float* a, const float* b,
+template <int K, class E>
+[[gnu::noinline]] void outer_rows(const Gemm& desc, const E* a, const float* b, int64_t ldb,
     const float* bias, float* c, int64_t ldc, int64_t rows, const int64_t cols) {
   const int64_t a_row = desc.trans_a ? 1 : desc.lda, a_step = desc.trans_a ? desc.lda : 1;
   const float* from[K];
-  SINTER_UNROLLED for (int p = 0; p < K; ++p) from[p] = b + p * desc.ldb;
+  SINTER_UNROLLED for (int p = 0; p < K; ++p) from[p] = b + p * ldb;
   for (; rows > 0; --rows, a += a_row, c += ldc) {
     Vec factor[K];
-    SINTER_UNROLLED for (int p = 0; p < K; ++p) factor[p] = all(a[p * a_step]);
+    SINTER_UNROLLED for (int p = 0; p < K; ++p) factor[p] = all(float(a[p * a_step]));
     const auto sum_at = [&](int64_t j, Vec sum, auto load_from) {
       SINTER_UNROLLED for (int p = 0; p < K; ++p) sum = fma(factor[p], load_from(from[p] + j), sum);
       return sum;
     };
+
     int64_t j = 0;
     if (bias) {
       for (; j + kLanes <= cols; j += kLanes)
@@ -381,16 +410,25 @@ template <int K>
 }
 
 // Rows i.. and columns j.. of a product; where c is null, take(block) is given them.
-void outer(const Gemm& desc, const float* a, const float* b, const float* bias, float* c, int64_t i,
+template <class E>
+void outer(const Gemm& desc, const E* a, const E* b, const float* bias, float* c, int64_t i,
     int64_t rows, int64_t j, int64_t cols, const TakeBlock* take) {
   const int64_t at_once = c ? rows : std::clamp<int64_t>(kOuterBlock / cols, 1, rows),
                 ldc = c ? desc.ldc : cols;
   float* const block = c ? nullptr : thread_buffer<float, BufferFor::sums>(at_once * cols);
+  const float* of_b = reinterpret_cast<const float*>(b + j);
+  int64_t ldb = desc.ldb;
+  if constexpr (std::is_same_v<E, bf16>) {
+    float* const wide = thread_buffer<float, BufferFor::panel>(desc.k * cols);
+    widen(b + j, desc.ldb, desc.k, cols, wide, cols);
+    of_b = wide;
+    ldb = cols;
+  }
   for (const int64_t end = i + rows; i < end; i += at_once) {
     const int64_t n = std::min(at_once, end - i);
     with_rows<kOuterTerms>(desc.k, [&](auto k) {
-      outer_rows<k()>(desc, a + i * (desc.trans_a ? 1 : desc.lda), b + j, bias ? bias + j : nullptr,
-          c ? c + i * ldc + j : block, ldc, n, cols);
+      outer_rows<k()>(desc, a + i * (desc.trans_a ? 1 : desc.lda), of_b, ldb,
+          bias ? bias + j : nullptr, c ? c + i * ldc + j : block, ldc, n, cols);
     });
     if (take) (*take)({i, j, n, cols, block, ldc});
   }
@@ -398,8 +436,9 @@ void outer(const Gemm& desc, const float* a, const float* b, const float* bias, 
 
 // Rows i.. and panels first.. of a product, which take(block) is given if it is not null: a block
 // then is of long rows, and as many of them as let it stay in the L2 cache.
-void packed(const Gemm& desc, const float* a, const float* b, const float* bias, float* c,
-    int64_t i, int64_t rows, int64_t first, int64_t panels, const TakeBlock* take) {
+template <class E>
+void packed(const Gemm& desc, const E* a, const E* b, const float* bias, float* c, int64_t i,
+    int64_t rows, int64_t first, int64_t panels, const TakeBlock* take) {
   static constexpr float kNoBias[kTileCols] = {};
   if (is_outer(desc)) {
     const int64_t j = first * kTileCols;
@@ -413,11 +452,13 @@ void packed(const Gemm& desc, const float* a, const float* b, const float* bias,
                                : std::clamp<int64_t>(kPanels / (at_once * kTileCols) / kTallRows, 1,
                                      kBlockRows / kTallRows) *
                                      kTallRows;
-  const bool dense = is_dense(desc);
+  constexpr bool kWidens = std::is_same_v<E, bf16>;
+  const bool dense = desc.trans_a && (kWidens || is_dense(desc));
   float* const block =
       c ? nullptr : thread_buffer<float, BufferFor::sums>(block_rows * at_once * kTileCols);
   float *const panel = thread_buffer<float, BufferFor::panel>(
-                   at_once * size + (dense ? kBlockRows / kTallRows * dense_tile(deep) : 0)),
+                   at_once * size +
+                   (kWidens || dense ? kBlockRows / kTallRows * dense_tile(deep) : 0)),
                *const of_a = panel + at_once * size;
   const int64_t end = first + panels, last = i + rows;
   for (; first < end; first += at_once) {
@@ -428,17 +469,23 @@ void packed(const Gemm& desc, const float* a, const float* b, const float* bias,
       for (int64_t r = i; r < last; r += block_rows) {
         const int64_t n = std::min(block_rows, last - r);
         PackedTile t;
-        t.a = desc.trans_a ? a + p * desc.lda + r : a + r * desc.lda + p;
+        const E* const a_block = a + (desc.trans_a ? p * desc.lda + r : r * desc.lda + p);
+        t.a = reinterpret_cast<const float*>(a_block);
         t.a_row = desc.trans_a ? 1 : desc.lda;
         t.a_step = desc.trans_a ? desc.lda : 1;
         t.a_tile = kTallRows * t.a_row;
         t.k = k;
         t.ldc = c ? desc.ldc : count * kTileCols;
         if (dense) {
-          pack_rows(t.a, desc.lda, n, k, of_a);
+          pack_rows(a_block, desc.lda, n, k, of_a);
           t.a = of_a;
           t.a_step = kTallRows;
           t.a_tile = dense_tile(k);
+        } else if (kWidens) {
+          widen(a_block, desc.lda, n, k, of_a, k);
+          t.a = of_a;
+          t.a_row = k;
+          t.a_tile = kTallRows * k;
         }
         for (int64_t q = 0; q < count; ++q) {
           const int64_t j = (first + q) * kTileCols;
@@ -456,8 +503,9 @@ void packed(const Gemm& desc, const float* a, const float* b, const float* bias,
 }
 
 // Where the result is taken: one product.
-void packed_products(const Gemm& desc, const float* of_a, const float* of_b, const float* bias,
-    float* of_c, const GemmBatch& batch, const TakeBlock* take) {
+template <class E>
+void packed_products(const Gemm& desc, const E* of_a, const E* of_b, const float* bias, float* of_c,
+    const GemmBatch& batch, const TakeBlock* take) {
   // The side of more tiles is shared out: of the other one's operand each thread packs its own
   // copy. Of a transposed A, as in a weight's gradient, rows where there are enough to share: a
   // thread then meets the same ones of a weight in each step.
@@ -482,18 +530,20 @@ void packed_products(const Gemm& desc, const float* of_a, const float* of_b, con
   });
 }
 
-constexpr int64_t kCachedOperands = 32 << 10;  // elements of both operands: 128 KiB
+constexpr int64_t kCachedOperands = 32 << 10,  // elements of both operands: 128 KiB
+    kMostFetched = 512;                        // lines of a column of B, for the next tile
 
 // Where packing pays: B transposed costs a shuffle per number, the dots one per sum; else it makes
 // whole vectors of the last columns and near lines of long rows, which many rows of C pay, and few
-// where a column's lines meet in one set of the cache (10 x 1024 of 1024 terms: 0.9, cold 0.4).
+// where so many of a column's lines meet in one set of the cache that they cannot be fetched ahead
+// (24 x 1024 of 1024 terms: 0.65).
 bool is_packed(const Gemm& desc) {
   if (desc.trans_b)
     return desc.trans_a || desc.m > kDotMost || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
   if (desc.m <= kTileRows) return false;
   return is_outer(desc) || desc.n % kTileCols != 0 || is_dense(desc) ||
          (desc.m > 4 * kTileRows && desc.ldb >= 256) ||
-         (desc.ldb % 512 == 0 && desc.n * desc.k >= 1 << 17) ||
+         (desc.ldb % 512 == 0 && desc.k > kMostFetched) ||
          (desc.m >= 192 && desc.k >= 64 && !desc.trans_a);
 }
 
@@ -517,9 +567,12 @@ bool gemm_small_fits(const Gemm& desc) {
   return !trans_a && (thin <= 16 || (thin <= 32 && k >= 256));
 }
 
-void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const float* bias,
-    float* of_c, const GemmBatch& batch) {
-  if (is_packed(desc)) return packed_products(desc, of_a, of_b, bias, of_c, batch, nullptr);
+namespace {
+
+// Few rows: A is in f32.
+template <class E>
+void few_rows(const Gemm& desc, const float* of_a, const E* of_b, const float* bias, float* of_c,
+    const GemmBatch& batch) {
   const int64_t dots = desc.m < kDotRows ? kFewDots : kDotCols;
   const int64_t rows = desc.trans_b ? kDotRows : kTileRows, cols = desc.trans_b ? dots : kTileCols;
   const int64_t row_tiles = (desc.m + rows - 1) / rows, col_tiles = (desc.n + cols - 1) / cols;
@@ -529,30 +582,43 @@ void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const fl
       2 * (high * desc.k + wide * desc.k + 2 * high * wide) + high * wide * desc.k / 4;
   // The inner loop passes over the smaller operand, while the tile of the larger one stays in the
   // cache. Where both stay there, each thread makes rows of its own, as the update of a weight and
-  // the next product take them.
+  // the next product take them. Of a larger B no prefetcher sees which lines come next, as each is
+  // a row further: the first tile of a column fetches those of the next one, where both columns
+  // stay in the L1 cache or nearly (operands in L2: 0.97 of the time, in L3 or memory 0.4 to 0.9).
   const bool fits = (desc.m + desc.n) * desc.k <= kCachedOperands;
   const bool down = desc.m <= desc.n && !fits;
   const int64_t inner_tiles = down ? row_tiles : col_tiles, tiles = row_tiles * col_tiles;
   parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
+    const bool widens = std::is_same_v<E, bf16> && down && row_tiles > 1;
+    float* const wide = widens ? thread_buffer<float, BufferFor::panel>(cols * desc.k) : nullptr;
     int64_t product = begin / tiles, tile = begin % tiles;
     int64_t outer = tile / inner_tiles, inner = tile % inner_tiles;
     while (begin < end) {
-      const float *const a = of_a + batch.a_of(product), *const b = of_b + batch.b_of(product);
+      const float* const a = of_a + batch.a_of(product);
+      const E* const b = of_b + batch.b_of(product);
       float* const c = of_c + product * desc.m * desc.n;
       const int64_t last = std::min(end - begin, tiles - tile);
       for (int64_t left = last; left > 0; --left) {
         const int64_t i = (down ? inner : outer) * rows, j = (down ? outer : inner) * cols;
-        const Tile t{a + (desc.trans_a ? i : i * desc.lda), b + (desc.trans_b ? j * desc.ldb : j),
-            bias ? bias + j : nullptr, c + i * desc.ldc + j, desc.k, desc.trans_a ? 1 : desc.lda,
-            desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc};
-        if (desc.trans_b) {
+        const Tile<E> t{a + (desc.trans_a ? i : i * desc.lda),
+            b + (desc.trans_b ? j * desc.ldb : j), bias ? bias + j : nullptr, c + i * desc.ldc + j,
+            desc.k, desc.trans_a ? 1 : desc.lda, desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc,
+            down && inner == 0 && desc.k <= kMostFetched};
+        const auto dots_of = [&](const auto& of) {
           with_rows<kDotRows>(desc.m - i, [&](auto r) {
             if (cols == kFewDots) {
-              dots_tile<r(), r() < kDotRows ? kFewDots : kDotCols>(t, desc.n - j);
+              dots_tile<r(), r() < kDotRows ? kFewDots : kDotCols>(of, desc.n - j);
             } else {
-              dots_tile<r(), kDotCols>(t, desc.n - j);
+              dots_tile<r(), kDotCols>(of, desc.n - j);
             }
           });
+        };
+        if (desc.trans_b && widens) {  // a column's rows of B once, for all its tiles
+          if (inner == 0 || left == last)
+            widen(t.b, t.ldb, std::min(cols, desc.n - j), t.k, wide, t.k);
+          dots_of(Tile<float>{t.a, wide, t.bias, t.c, t.k, t.a_row, t.a_step, t.k, t.ldc, false});
+        } else if (desc.trans_b) {
+          dots_of(t);
         } else {
           with_rows<kTileRows>(desc.m - i, [&](auto r) { rows_tiles<r()>(t, desc.n - j); });
         }
@@ -568,6 +634,25 @@ void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const fl
   });
 }
 
+}  // namespace
+
+void gemm_small(const Gemm& desc, const void* a, const void* b, const float* bias, float* c,
+    const GemmBatch& batch) {
+  if (desc.in == DType::f32) {
+    const auto *of_a = static_cast<const float*>(a), *of_b = static_cast<const float*>(b);
+    if (is_packed(desc)) return packed_products(desc, of_a, of_b, bias, c, batch, nullptr);
+    return few_rows(desc, of_a, of_b, bias, c, batch);
+  }
+  const auto *of_a = static_cast<const bf16*>(a), *of_b = static_cast<const bf16*>(b);
+  if (is_packed(desc)) return packed_products(desc, of_a, of_b, bias, c, batch, nullptr);
+  Gemm wide = desc;
+  wide.lda = desc.trans_a ? desc.m : desc.k;
+  const int64_t rows = desc.trans_a ? desc.k : desc.m;
+  float* const left = thread_buffer<float, BufferFor::left>(rows * wide.lda);
+  widen(of_a, desc.lda, rows, wide.lda, left, wide.lda);
+  few_rows(wide, left, of_b, bias, c, batch);
+}
+
 // Note [Blocks of a gradient]
 //   Of Adam's update a vector of 8 waits 3.3 ns for its root and its division, in which a Zen 3
 //   could multiply 20 terms. But its registers hold some 120 results on their way, which is three
@@ -580,10 +665,14 @@ void gemm_small(const Gemm& desc, const float* of_a, const float* of_b, const fl
 //   columns, which stay in the L1 cache, it lost a tenth.
 static_assert(kBlockTerms <= kDepth, "a block is whole after one pass");
 
-bool gemm_small_blocks(const Gemm& desc, const float* a, const float* b, const TakeBlock& take) {
+bool gemm_small_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take) {
   if (!is_packed(desc) || desc.k > kBlockTerms) return false;
-  packed_products(desc, a, b, nullptr, nullptr, {}, &take);
-  return true;
+  const auto made = [&](auto* of_a, auto* of_b) {
+    packed_products(desc, of_a, of_b, nullptr, nullptr, {}, &take);
+    return true;
+  };
+  if (desc.in == DType::bf16) return made(static_cast<const bf16*>(a), static_cast<const bf16*>(b));
+  return made(static_cast<const float*>(a), static_cast<const float*>(b));
 }
 
 }  // namespace sinter::detail

@@ -99,16 +99,19 @@ Gemm product_of(Operands layer, const MatrixView& x) {
 }
 // What threads share, in units of a product's tile.
 constexpr int64_t kUnit = 12;
-// May threads share the rows of a weight out? Not where each would copy x first, nor, of a long
-// product, where there is one unit or a thread's rows would not pay for the panels of x that it
-// makes: it makes all of them (64 x 784 of 1024 terms took a sixth more on two threads).
+// May threads share the rows of a weight out? Not where each would copy x first, nor one unit of
+// more work than two threads' parting, nor, of a long product, where a thread's rows would not pay
+// for the panels of x that it makes: it makes all of them (64 x 784 of 1024 terms took a sixth more
+// on two threads).
 bool shares_rows(Operands layer) {
-  constexpr int64_t kLong = 1 << 20, kPays = 64;
-  const int64_t rows = layer[kWeight].size(0), terms = layer[kDy].size(0);
-  return MatrixView::takes(layer[kX]) &&
-         gemm_rows_stand_alone(product_of(layer, MatrixView(layer[kX]))) &&
-         (layer[kWeight].numel() * terms <= kLong ||
-             (rows > kUnit && (terms <= kBlockTerms || rows >= kPays * num_threads())));
+  constexpr int64_t kLong = 1 << 20, kAlone = 1 << 17, kPays = 64;
+  const int64_t rows = layer[kWeight].size(0), terms = layer[kDy].size(0),
+                work = layer[kWeight].numel() * terms;
+  if (!MatrixView::takes(layer[kX]) ||
+      !gemm_rows_stand_alone(product_of(layer, MatrixView(layer[kX]))))
+    return false;
+  if (rows <= kUnit) return work <= kAlone;
+  return work <= kLong || terms <= kBlockTerms || rows >= kPays * num_threads();
 }
 
 // Rows from..to of a weight: each block of their gradient is applied by the thread that made it.

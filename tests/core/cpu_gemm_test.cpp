@@ -270,23 +270,33 @@ TEST(CpuGemm, NanAndInfPropagate) {
   }
 }
 
-TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreads) {
+// Operands of bf16 are widened as they are packed or read.
+TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreadsAndOfEitherType) {
   const test::Scoped restored(num_threads, set_num_threads, num_threads());
-  for (const auto& [m, n, k] :
-      {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120}, {130, 1100, 60}, {300, 90, 3}}) {
-    const auto a = random_values<float>(m * k, 1), b = random_values<float>(n * k, 2);
-    for (int trans = 0; trans < 4; ++trans) {
-      const Gemm d = make(m, n, k, trans & 1, trans & 2);
-      std::vector<float> first;
+  for (const auto& [m, n, k] : {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120},
+           {130, 1100, 60}, {300, 90, 3}, {9, 521, 63}, {5, 37, 70}}) {
+    const auto narrow_a = random_values<bf16>(m * k, 1), narrow_b = random_values<bf16>(n * k, 2);
+    const std::vector<float> a(narrow_a.begin(), narrow_a.end()),
+        b(narrow_b.begin(), narrow_b.end());
+    for (int trans = 0; trans < 8; ++trans) {
+      Gemm d = make(m, n, k, trans & 1, trans & 2);
+      std::vector<float> first(m * n);
+      set_num_threads(1);
+      detail::gemm_small(d, a.data(), b.data(), nullptr, first.data());
+      const void *of_a = a.data(), *of_b = b.data();
+      if (trans & 4) {
+        d.in = DType::bf16;
+        of_a = narrow_a.data();
+        of_b = narrow_b.data();
+      }
       for (const int threads : {1, 2, 5}) {
         set_num_threads(threads);
         std::vector<float> c(m * n);
-        detail::gemm_small(d, a.data(), b.data(), nullptr, c.data());
-        if (first.empty()) first = c;
+        detail::gemm_small(d, of_a, of_b, nullptr, c.data());
         EXPECT_EQ(c, first) << threads << " threads " << describe(d);
         std::ranges::fill(c, 0.0f);
         if (detail::gemm_small_blocks(
-                d, a.data(), b.data(), [&](const GemmBlock& block) { put(d, block, c.data()); }))
+                d, of_a, of_b, [&](const GemmBlock& block) { put(d, block, c.data()); }))
           EXPECT_EQ(c, first) << "blocks, " << threads << " threads " << describe(d);
       }
     }
