@@ -19,43 +19,30 @@ void convert(int64_t rows, int64_t cols, const Src* src, int64_t ld_src, Dst* ds
   });
 }
 
-// bf16 operands where no library multiplies them: by own kernels, or in f32 on converted copies,
-// rounded once at the end.
-void gemm_through_f32(const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
-  Gemm f32 = desc;
-  f32.in = f32.out = f32.bias = DType::f32;
-  const bool own_c = desc.out == DType::bf16, own_bias = bias && desc.bias == DType::bf16;
-  float* fc = static_cast<float*>(c);
+// bf16 operands where no library multiplies them: by own kernels, rounded once at the end.
+void gemm_by_own_kernels(
+    const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
+  Gemm wide = desc;
+  wide.out = wide.bias = DType::f32;
+  const bool own_c = desc.out == DType::bf16;
+  float* sums = static_cast<float*>(c);
   if (own_c) {
-    fc = thread_buffer<float, BufferFor::result>(desc.m * desc.n);
-    f32.ldc = desc.n;
+    sums = thread_buffer<float, BufferFor::result>(desc.m * desc.n);
+    wide.ldc = desc.n;
   }
-  if (own_bias) {
-    float* const wide = thread_buffer<float, BufferFor::bias>(desc.n);
-    convert(1, desc.n, static_cast<const bf16*>(bias), desc.n, wide, desc.n);
-    bias = wide;
+  if (bias && desc.bias == DType::bf16) {
+    float* const wide_bias = thread_buffer<float, BufferFor::bias>(desc.n);
+    convert(1, desc.n, static_cast<const bf16*>(bias), desc.n, wide_bias, desc.n);
+    bias = wide_bias;
   }
-  if (has_onednn() && detail::gemm_small_fits(f32)) {
-    f32.in = DType::bf16;
-    detail::gemm_small(f32, a, b, static_cast<const float*>(bias), fc);
-  } else {
-    const auto dense = [](const void* from, int64_t rows, int64_t cols, int64_t& ld, float* wide) {
-      convert(rows, cols, static_cast<const bf16*>(from), std::exchange(ld, cols), wide, cols);
-      return wide;
-    };
-    const float* const fa = dense(a, desc.trans_a ? desc.k : desc.m, desc.trans_a ? desc.m : desc.k,
-        f32.lda, thread_buffer<float, BufferFor::left>(desc.m * desc.k));
-    const float* const fb = dense(b, desc.trans_b ? desc.n : desc.k, desc.trans_b ? desc.k : desc.n,
-        f32.ldb, thread_buffer<float, BufferFor::right>(desc.n * desc.k));
-    gemm(f32, fa, fb, bias, fc);
-  }
-  if (own_c) convert(desc.m, desc.n, fc, desc.n, static_cast<bf16*>(c), desc.ldc);
+  detail::gemm_small(wide, a, b, static_cast<const float*>(bias), sums);
+  if (own_c) convert(desc.m, desc.n, sums, desc.n, static_cast<bf16*>(c), desc.ldc);
 }
 
-// Does no library take such products that own kernels fit? In a build without oneDNN they rest.
-bool made_by_own_kernels(const Gemm& desc) {
-  return has_onednn() &&
-         (desc.in == DType::f32 || (desc.in == DType::bf16 && !detail::onednn_multiplies_bf16()));
+// Does no library take what own kernels are faster at, or as fast?
+bool may_be_own(const Gemm& desc) {
+  return desc.in == DType::bf16 ? !detail::onednn_multiplies_bf16()
+                                : desc.in == DType::f32 && has_onednn();
 }
 
 // k == 0: the sum is empty.
@@ -129,7 +116,7 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
 void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take) {
   check(desc, nullptr);
   if (desc.m * desc.n <= 0) return;
-  if (made_by_own_kernels(desc) && desc.out == DType::f32 && desc.k > 0 &&
+  if (may_be_own(desc) && desc.out == DType::f32 && desc.k > 0 &&
       detail::gemm_small_blocks(desc, a, b, take))
     return;
   visit_float(desc.out, [&]<class T>(T) {
@@ -145,15 +132,13 @@ void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock
 }
 
 bool gemm_rows_stand_alone(const Gemm& desc) {
-  Gemm f32 = desc;
-  f32.in = f32.bias = DType::f32;
-  return made_by_own_kernels(desc) && desc.m > 0 && desc.n > 0 && desc.k > 0 && !desc.trans_b &&
-         (desc.k <= kBlockTerms || detail::gemm_small_fits(f32));
+  return may_be_own(desc) && desc.m > 0 && desc.n > 0 && desc.k > 0 && !desc.trans_b &&
+         (desc.in == DType::bf16 || desc.k <= kBlockTerms || detail::gemm_small_fits(desc));
 }
 
 void detail::gemm_without_onednn(
     const Gemm& desc, const void* a, const void* b, const void* bias, void* c) {
-  if (desc.in == DType::bf16) return gemm_through_f32(desc, a, b, bias, c);
+  if (desc.in == DType::bf16) return gemm_by_own_kernels(desc, a, b, bias, c);
   made_by = detail::eigen_name();
   gemm_eigen(desc, a, b, bias, c);
 }

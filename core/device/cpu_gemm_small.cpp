@@ -372,6 +372,7 @@ template <class E> void pack_rows(const E* a, int64_t lda, int64_t rows, int64_t
 // to[i][j] = a[i][j]
 template <class E>
 void widen(const E* a, int64_t lda, int64_t rows, int64_t cols, float* to, int64_t ldto) {
+  if (lda == cols && ldto == cols) cols *= std::exchange(rows, 1);
   for (; rows > 0; --rows, a += lda, to += ldto) std::copy_n(a, cols, to);
 }
 
@@ -533,6 +534,8 @@ void packed_products(const Gemm& desc, const E* of_a, const E* of_b, const float
 constexpr int64_t kCachedOperands = 32 << 10,  // elements of both operands: 128 KiB
     kMostFetched = 512;                        // lines of a column of B, for the next tile
 
+bool operands_are_cached(const Gemm& desc) { return (desc.m + desc.n) * desc.k <= kCachedOperands; }
+
 // Where packing pays: B transposed costs a shuffle per number, the dots one per sum; else it makes
 // whole vectors of the last columns and near lines of long rows, which many rows of C pay, and few
 // where so many of a column's lines meet in one set of the cache that they cannot be fetched ahead
@@ -585,8 +588,7 @@ void few_rows(const Gemm& desc, const float* of_a, const E* of_b, const float* b
   // the next product take them. Of a larger B no prefetcher sees which lines come next, as each is
   // a row further: the first tile of a column fetches those of the next one, where both columns
   // stay in the L1 cache or nearly (operands in L2: 0.97 of the time, in L3 or memory 0.4 to 0.9).
-  const bool fits = (desc.m + desc.n) * desc.k <= kCachedOperands;
-  const bool down = desc.m <= desc.n && !fits;
+  const bool fits = operands_are_cached(desc), down = desc.m <= desc.n && !fits;
   const int64_t inner_tiles = down ? row_tiles : col_tiles, tiles = row_tiles * col_tiles;
   parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
     const bool widens = std::is_same_v<E, bf16> && down && row_tiles > 1;
@@ -646,11 +648,18 @@ void gemm_small(const Gemm& desc, const void* a, const void* b, const float* bia
   const auto *of_a = static_cast<const bf16*>(a), *of_b = static_cast<const bf16*>(b);
   if (is_packed(desc)) return packed_products(desc, of_a, of_b, bias, c, batch, nullptr);
   Gemm wide = desc;
-  wide.lda = desc.trans_a ? desc.m : desc.k;
-  const int64_t rows = desc.trans_a ? desc.k : desc.m;
-  float* const left = thread_buffer<float, BufferFor::left>(rows * wide.lda);
-  widen(of_a, desc.lda, rows, wide.lda, left, wide.lda);
-  few_rows(wide, left, of_b, bias, c, batch);
+  const auto dense = [](auto* from, bool trans, int64_t rows, int64_t cols, int64_t& ld,
+                         float* to) {
+    if (trans) std::swap(rows, cols);
+    widen(from, std::exchange(ld, cols), rows, cols, to, cols);
+    return to;
+  };
+  const float* const left = dense(of_a, desc.trans_a, desc.m, desc.k, wide.lda,
+      thread_buffer<float, BufferFor::left>(desc.m * desc.k));
+  if (!operands_are_cached(desc)) return few_rows(wide, left, of_b, bias, c, batch);
+  const float* const right = dense(of_b, desc.trans_b, desc.k, desc.n, wide.ldb,
+      thread_buffer<float, BufferFor::right>(desc.k * desc.n));
+  few_rows(wide, left, right, bias, c, batch);
 }
 
 // Note [Blocks of a gradient]

@@ -137,8 +137,8 @@ void run(const Call& call, const ProductChainAttrs& end) {
   const RowSteps<V, T> steps(p, end.operands(call.in), call.out, end.merged);
   const ResultRows<T>& out = steps.out;
   const int64_t rows = call.out[0].size(0), cols = out.cols;
-  Gemm gemm_of_panel = gemm_of(a, false, b, end.product == ProductKind::linear, dtype_of<V>);
-  if (bias.defined()) gemm_of_panel.bias = bias.dtype();
+  Gemm whole = gemm_of(a, false, b, end.product == ProductKind::linear, dtype_of<V>);
+  if (bias.defined()) whole.bias = bias.dtype();
   const int64_t a_row = int64_t(size_of(a.dtype)) * (a.trans ? 1 : a.ld);
   for_panels(rows, cols * int64_t(sizeof(V)), [&](int64_t first, int64_t n) {
     V* sums = nullptr;
@@ -149,9 +149,10 @@ void run(const Call& call, const ProductChainAttrs& end) {
     } else {
       sums = thread_buffer<V, BufferFor::sums>(n * cols);
     }
-    gemm_of_panel.m = n;
-    gemm_of_panel.ldc = std::max<int64_t>(step, 1);
-    gemm(gemm_of_panel, static_cast<const char*>(a.data) + first * a_row, b.data,
+    Gemm panel = whole;
+    panel.m = n;
+    panel.ldc = std::max<int64_t>(step, 1);
+    gemm(panel, static_cast<const char*>(a.data) + first * a_row, b.data,
         bias.defined() ? bias.raw() : nullptr, sums);
     steps(sums, step, first, n);
   });
