@@ -27,7 +27,8 @@ class MultiheadAttention : public ProductLayer {
       : features_(features), heads_(heads), options_(options) {
     SINTER_CHECK(features > 0 && heads > 0 && features % heads == 0, usage,
         sinter::str("MultiheadAttention: heads do not divide features: features is ", features,
-            ", heads is ", heads, "; each has features / heads, 1 or more"));
+            ", heads is ", heads, "; each has features / heads, 1 or more"),
+        sinter::str("take ", std::gcd(features, heads), " heads"));
     add_parameter("in_proj_weight", Tensor::empty({3 * features, features}));
     if (options.bias) add_parameter("in_proj_bias", Tensor::empty({3 * features}));
     out_proj_ = add("out_proj", std::make_shared<Linear>(features, features, options.bias));
