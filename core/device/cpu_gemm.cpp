@@ -1,5 +1,6 @@
 #include "core/device/cpu_gemm.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/parallel.h"
@@ -10,12 +11,11 @@ namespace {
 
 thread_local const char* made_by = nullptr;  // a library
 
-// dst[i, j] = src[i, j] over rows of `cols` elements.
-template <class Src, class Dst>
-void convert(int64_t rows, int64_t cols, const Src* src, int64_t ld_src, Dst* dst, int64_t ld_dst) {
+// dst[i, j] = src[i, j], rounded; src is dense.
+void round_rows(int64_t rows, int64_t cols, const float* src, bf16* dst, int64_t ld_dst) {
   parallel_for(rows, grain_of(cols * 4), [=](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t j = 0; j < cols; ++j) dst[i * ld_dst + j] = float(src[i * ld_src + j]);
+      for (int64_t j = 0; j < cols; ++j) dst[i * ld_dst + j] = src[i * cols + j];
   });
 }
 
@@ -32,11 +32,11 @@ void gemm_by_own_kernels(
   }
   if (bias && desc.bias == DType::bf16) {
     float* const wide_bias = thread_buffer<float, BufferFor::bias>(desc.n);
-    convert(1, desc.n, static_cast<const bf16*>(bias), desc.n, wide_bias, desc.n);
+    std::copy_n(static_cast<const bf16*>(bias), desc.n, wide_bias);
     bias = wide_bias;
   }
   detail::gemm_small(wide, a, b, static_cast<const float*>(bias), sums);
-  if (own_c) convert(desc.m, desc.n, sums, desc.n, static_cast<bf16*>(c), desc.ldc);
+  if (own_c) round_rows(desc.m, desc.n, sums, static_cast<bf16*>(c), desc.ldc);
 }
 
 // Does no library take what own kernels are faster at, or as fast?

@@ -119,7 +119,7 @@ bool run(const std::optional<Plan>& plan, const void* a, const void* b, const vo
   return true;
 }
 
-// oneDNN's emulation of bf16 is slower than conversion to f32.
+// oneDNN's emulation of bf16 is slower than own kernels.
 bool declines(const Gemm& desc) { return desc.in == DType::bf16 && !onednn_multiplies_bf16(); }
 
 // While one is there, oneDNN keeps to the calling thread: OpenMP's setting is each thread's own. A

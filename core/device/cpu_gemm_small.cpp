@@ -1,5 +1,5 @@
-// f32 products of small batches and thin layers, with threads only where the work pays the fork.
-// Operands of bf16, where no library multiplies it, are widened as they are packed or read. Three
+// f32 products of small batches and thin layers, with threads only where the work pays the fork;
+// and all of bf16 where no library multiplies it, whose operands are widened piece by piece. Three
 // kernels, each a register tile of C with the sum over k inside (sizes for AVX-512), beside outer
 // products of up to four terms, which are stores:
 //   packed: more rows than two tiles: B in packed panels of 64 columns, any layout; 6 x 64 of C, or
@@ -55,11 +55,7 @@ inline Vec load_part(const float* p, int count) {
   return v;
 #endif
 }
-inline Vec load_part(const bf16* p, int count) {
-  bf16 part[kLanes];
-  std::fill(std::copy_n(p, count, part), part + kLanes, bf16());
-  return load_f32(part);
-}
+
 template <class V> inline void store_part(float* p, V v, int count) {
   constexpr int kAll = sizeof v / sizeof(float), kHalf = kAll / 2;
   if (count >= kAll) return store(p, v);
@@ -100,18 +96,16 @@ inline Vec4 lane_sums(Vec a, Vec b, Vec c, Vec d) {
 
 // A tile's operands: a[i * a_row + p * a_step], b at the tile's first column (rows) or first row
 // (dots), c at its corner.
-template <class E> struct Tile {
-  const float* a;
-  const E* b;
-  const float* bias;
+struct Tile {
+  const float *a, *b, *bias;
   float* c;
   int64_t k, a_row, a_step, ldb, ldc;
   bool fetches_next;  // (rows) the cache line of each of B's rows that the next tile begins with
 };
 
 // R rows x V vectors. `count` < kLanes (with V == 1): so many columns are there.
-template <int R, int V, bool FetchesNext = false, class E, class Load>
-void rows_tile(const Tile<E>& t, Load load_b, int count) {
+template <int R, int V, bool FetchesNext = false, class Load>
+void rows_tile(const Tile& t, Load load_b, int count) {
   float* const corner = t.c;
   const int64_t ldc = t.ldc;
   Vec sum[R][V];
@@ -119,8 +113,7 @@ void rows_tile(const Tile<E>& t, Load load_b, int count) {
     const Vec start = t.bias ? load_b(t.bias + v * kLanes) : Vec{};
     SINTER_UNROLLED for (int i = 0; i < R; ++i) sum[i][v] = start;
   }
-  const float* a = t.a;
-  const E* b = t.b;
+  const float *a = t.a, *b = t.b;
   for (int64_t p = 0; p < t.k; ++p, a += t.a_step, b += t.ldb) {
     Vec row[V];
     SINTER_UNROLLED for (int v = 0; v < V; ++v) row[v] = held(load_b(b + v * kLanes));
@@ -142,23 +135,23 @@ void rows_tile(const Tile<E>& t, Load load_b, int count) {
   }
 }
 
-template <int R, class E> void rows_tiles(const Tile<E>& whole, int64_t cols) {
-  const auto whole_vector = [](const auto* p) { return load_f32(p); };
+template <int R> void rows_tiles(const Tile& whole, int64_t cols) {
+  const auto whole_vector = [](const float* p) { return load(p); };
   if (cols >= 2 * kTileCols && whole.fetches_next)
     return rows_tile<R, kTileVectors, true>(whole, whole_vector, kLanes);
   if (cols >= kTileCols) return rows_tile<R, kTileVectors>(whole, whole_vector, kLanes);
-  Tile<E> t = whole;
+  Tile t = whole;
   for (int64_t j = 0; j < cols;
        j += kLanes, t.b += kLanes, t.c += kLanes, t.bias += t.bias ? kLanes : 0) {
     const int count = int(std::min<int64_t>(kLanes, cols - j));
     rows_tile<R, 1>(
-        t, [count](const auto* p) { return load_part(p, count); }, count);
+        t, [count](const float* p) { return load_part(p, count); }, count);
   }
 }
 
-template <int R, int C, class E> void dots_tile(const Tile<E>& t, int64_t cols) {
+template <int R, int C> void dots_tile(const Tile& t, int64_t cols) {
   Vec sum[R][C] = {};
-  const E* b[C];  // a column that is not there reads the first one
+  const float* b[C];  // a column that is not there reads the first one
   SINTER_UNROLLED for (int j = 0; j < C; ++j) b[j] = t.b + (j < cols ? j * t.ldb : 0);
   const auto step = [&](int64_t p, auto load_from) {
     Vec row[C];
@@ -169,9 +162,9 @@ template <int R, int C, class E> void dots_tile(const Tile<E>& t, int64_t cols) 
     }
   };
   const int64_t whole = t.k / kLanes * kLanes;
-  for (int64_t p = 0; p < whole; p += kLanes) step(p, [](const auto* p) { return load_f32(p); });
+  for (int64_t p = 0; p < whole; p += kLanes) step(p, [](const float* p) { return load(p); });
   if (whole < t.k)
-    step(whole, [count = int(t.k - whole)](const auto* p) { return load_part(p, count); });
+    step(whole, [count = int(t.k - whole)](const float* p) { return load_part(p, count); });
   SINTER_UNROLLED for (int i = 0; i < R; ++i) {
     const Vec4 out = lane_sums(sum[i][0], sum[i][1], sum[i][2], sum[i][C - 1]);
     float* c = t.c + i * t.ldc;
@@ -396,7 +389,6 @@ template <int K, class E>
       SINTER_UNROLLED for (int p = 0; p < K; ++p) sum = fma(factor[p], load_from(from[p] + j), sum);
       return sum;
     };
-
     int64_t j = 0;
     if (bias) {
       for (; j + kLanes <= cols; j += kLanes)
@@ -454,7 +446,7 @@ void packed(const Gemm& desc, const E* a, const E* b, const float* bias, float* 
                                      kBlockRows / kTallRows) *
                                      kTallRows;
   constexpr bool kWidens = std::is_same_v<E, bf16>;
-  const bool dense = desc.trans_a && (kWidens || is_dense(desc));
+  const bool dense = is_dense(desc) || (kWidens && desc.trans_a);
   float* const block =
       c ? nullptr : thread_buffer<float, BufferFor::sums>(block_rows * at_once * kTileCols);
   float *const panel = thread_buffer<float, BufferFor::panel>(
@@ -572,7 +564,7 @@ bool gemm_small_fits(const Gemm& desc) {
 
 namespace {
 
-// Few rows: A is in f32.
+// Few rows. A is in f32, of B a tile's columns are made so, for all tiles that they have in a row.
 template <class E>
 void few_rows(const Gemm& desc, const float* of_a, const E* of_b, const float* bias, float* of_c,
     const GemmBatch& batch) {
@@ -591,8 +583,9 @@ void few_rows(const Gemm& desc, const float* of_a, const E* of_b, const float* b
   const bool fits = operands_are_cached(desc), down = desc.m <= desc.n && !fits;
   const int64_t inner_tiles = down ? row_tiles : col_tiles, tiles = row_tiles * col_tiles;
   parallel_for(batch.products() * tiles, grain_of(cost), [&](int64_t begin, int64_t end) {
-    const bool widens = std::is_same_v<E, bf16> && down && row_tiles > 1;
-    float* const wide = widens ? thread_buffer<float, BufferFor::panel>(cols * desc.k) : nullptr;
+    constexpr bool kWidens = std::is_same_v<E, bf16>;
+    float* const of_tile =
+        kWidens ? thread_buffer<float, BufferFor::panel>(cols * desc.k) : nullptr;
     int64_t product = begin / tiles, tile = begin % tiles;
     int64_t outer = tile / inner_tiles, inner = tile % inner_tiles;
     while (begin < end) {
@@ -602,25 +595,27 @@ void few_rows(const Gemm& desc, const float* of_a, const E* of_b, const float* b
       const int64_t last = std::min(end - begin, tiles - tile);
       for (int64_t left = last; left > 0; --left) {
         const int64_t i = (down ? inner : outer) * rows, j = (down ? outer : inner) * cols;
-        const Tile<E> t{a + (desc.trans_a ? i : i * desc.lda),
-            b + (desc.trans_b ? j * desc.ldb : j), bias ? bias + j : nullptr, c + i * desc.ldc + j,
-            desc.k, desc.trans_a ? 1 : desc.lda, desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc,
-            down && inner == 0 && desc.k <= kMostFetched};
-        const auto dots_of = [&](const auto& of) {
+        const E* const b_tile = b + (desc.trans_b ? j * desc.ldb : j);
+        Tile t{a + (desc.trans_a ? i : i * desc.lda), reinterpret_cast<const float*>(b_tile),
+            bias ? bias + j : nullptr, c + i * desc.ldc + j, desc.k, desc.trans_a ? 1 : desc.lda,
+            desc.trans_a ? desc.lda : 1, desc.ldb, desc.ldc,
+            !kWidens && down && inner == 0 && desc.k <= kMostFetched};
+        if (kWidens) {
+          const int64_t there = std::min(cols, desc.n - j);
+          t.b = of_tile;
+          t.ldb = desc.trans_b ? desc.k : cols;
+          if (!down || inner == 0 || left == last)
+            widen(b_tile, desc.ldb, desc.trans_b ? there : desc.k, desc.trans_b ? desc.k : there,
+                of_tile, t.ldb);
+        }
+        if (desc.trans_b) {
           with_rows<kDotRows>(desc.m - i, [&](auto r) {
             if (cols == kFewDots) {
-              dots_tile<r(), r() < kDotRows ? kFewDots : kDotCols>(of, desc.n - j);
+              dots_tile<r(), r() < kDotRows ? kFewDots : kDotCols>(t, desc.n - j);
             } else {
-              dots_tile<r(), kDotCols>(of, desc.n - j);
+              dots_tile<r(), kDotCols>(t, desc.n - j);
             }
           });
-        };
-        if (desc.trans_b && widens) {  // a column's rows of B once, for all its tiles
-          if (inner == 0 || left == last)
-            widen(t.b, t.ldb, std::min(cols, desc.n - j), t.k, wide, t.k);
-          dots_of(Tile<float>{t.a, wide, t.bias, t.c, t.k, t.a_row, t.a_step, t.k, t.ldc, false});
-        } else if (desc.trans_b) {
-          dots_of(t);
         } else {
           with_rows<kTileRows>(desc.m - i, [&](auto r) { rows_tiles<r()>(t, desc.n - j); });
         }
@@ -636,30 +631,36 @@ void few_rows(const Gemm& desc, const float* of_a, const E* of_b, const float* b
   });
 }
 
+// f(A, B) of their type.
+template <class F> void with_operands(const Gemm& desc, const void* a, const void* b, F&& f) {
+  if (desc.in == DType::bf16) return f(static_cast<const bf16*>(a), static_cast<const bf16*>(b));
+  f(static_cast<const float*>(a), static_cast<const float*>(b));
+}
+
 }  // namespace
 
 void gemm_small(const Gemm& desc, const void* a, const void* b, const float* bias, float* c,
     const GemmBatch& batch) {
-  if (desc.in == DType::f32) {
-    const auto *of_a = static_cast<const float*>(a), *of_b = static_cast<const float*>(b);
+  with_operands(desc, a, b, [&]<class E>(const E* of_a, const E* of_b) {
     if (is_packed(desc)) return packed_products(desc, of_a, of_b, bias, c, batch, nullptr);
-    return few_rows(desc, of_a, of_b, bias, c, batch);
-  }
-  const auto *of_a = static_cast<const bf16*>(a), *of_b = static_cast<const bf16*>(b);
-  if (is_packed(desc)) return packed_products(desc, of_a, of_b, bias, c, batch, nullptr);
-  Gemm wide = desc;
-  const auto dense = [](auto* from, bool trans, int64_t rows, int64_t cols, int64_t& ld,
-                         float* to) {
-    if (trans) std::swap(rows, cols);
-    widen(from, std::exchange(ld, cols), rows, cols, to, cols);
-    return to;
-  };
-  const float* const left = dense(of_a, desc.trans_a, desc.m, desc.k, wide.lda,
-      thread_buffer<float, BufferFor::left>(desc.m * desc.k));
-  if (!operands_are_cached(desc)) return few_rows(wide, left, of_b, bias, c, batch);
-  const float* const right = dense(of_b, desc.trans_b, desc.k, desc.n, wide.ldb,
-      thread_buffer<float, BufferFor::right>(desc.k * desc.n));
-  few_rows(wide, left, right, bias, c, batch);
+    if constexpr (std::is_same_v<E, float>) {
+      few_rows(desc, of_a, of_b, bias, c, batch);
+    } else {
+      Gemm wide = desc;
+      const auto dense = [](const E* from, bool trans, int64_t rows, int64_t cols, int64_t& ld,
+                             float* to) {
+        if (trans) std::swap(rows, cols);
+        widen(from, std::exchange(ld, cols), rows, cols, to, cols);
+        return to;
+      };
+      const float* const left = dense(of_a, desc.trans_a, desc.m, desc.k, wide.lda,
+          thread_buffer<float, BufferFor::left>(desc.m * desc.k));
+      if (!operands_are_cached(desc)) return few_rows(wide, left, of_b, bias, c, batch);
+      const float* const right = dense(of_b, desc.trans_b, desc.k, desc.n, wide.ldb,
+          thread_buffer<float, BufferFor::right>(desc.k * desc.n));
+      few_rows(wide, left, right, bias, c, batch);
+    }
+  });
 }
 
 // Note [Blocks of a gradient]
@@ -676,12 +677,10 @@ static_assert(kBlockTerms <= kDepth, "a block is whole after one pass");
 
 bool gemm_small_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take) {
   if (!is_packed(desc) || desc.k > kBlockTerms) return false;
-  const auto made = [&](auto* of_a, auto* of_b) {
+  with_operands(desc, a, b, [&](auto* of_a, auto* of_b) {
     packed_products(desc, of_a, of_b, nullptr, nullptr, {}, &take);
-    return true;
-  };
-  if (desc.in == DType::bf16) return made(static_cast<const bf16*>(a), static_cast<const bf16*>(b));
-  return made(static_cast<const float*>(a), static_cast<const float*>(b));
+  });
+  return true;
 }
 
 }  // namespace sinter::detail
