@@ -44,7 +44,7 @@ bool wait_for_turn() {
     if (interrupted()) return false;
     std::this_thread::sleep_for(milliseconds(10));
   }
-  return true;
+  return !others_told();
 }
 
 }  // namespace
@@ -73,6 +73,10 @@ void guard_process() {
       _exit(130);
     });
   }
+  sigset_t told;
+  sigemptyset(&told);
+  sigaddset(&told, SIGUSR1);
+  if (distributed::launched_ranks() > 1) pthread_sigmask(SIG_BLOCK, &told, nullptr);
   set_handler(SIGPIPE, SIG_IGN);
   set_handler(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f fails as one to a full disk does
   while (true) {                  // open() takes the lowest number that is free
@@ -90,6 +94,14 @@ int launched_rank() {
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
   }
   return 0;
+}
+
+void tell(int pid) { kill(pid, SIGUSR1); }
+
+bool others_told() {
+  sigset_t waiting;
+  sigpending(&waiting);
+  return sigismember(&waiting, SIGUSR1) == 1;
 }
 
 int64_t process_start(int pid) {

@@ -27,6 +27,11 @@ void interrupt() noexcept;
 
 // 0, 1, ..; 0 without a launcher. Known before MPI is started, by the environment.
 int launched_rank();
+// A process beside this one says why it ends, and then tells the others, by SIGUSR1. It is never
+// handled: it waits, for all threads, from the moment that tell() returns. A handler runs when its
+// thread gets a core, which on a busy machine is after the other process has ended.
+void tell(int pid);
+bool others_told();
 // "rank 2: " beside others, else "".
 std::string rank_prefix();
 

@@ -1,11 +1,9 @@
 #include "cli/ranks.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -21,8 +19,6 @@ namespace sinter::cli {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::atomic<bool> g_told{false};  // a rank has said why it ends
 
 // Process ids mean something where both are equal.
 std::string this_machine() {
@@ -51,10 +47,6 @@ Ranks::Ranks(double timeout_seconds) {
     fields >> peer.pid >> peer.start;
     std::getline(fields, peer.machine);
   }
-  struct sigaction action = {};
-  action.sa_handler = [](int) { g_told = true; };
-  action.sa_flags = SA_ONSTACK;  // see catch_signals()
-  sigaction(SIGUSR1, &action, nullptr);
   watcher_ = std::thread([this] { watch(); });
 }
 
@@ -159,7 +151,7 @@ void Ranks::fail(const CommonFlags& common) {
     status = report_current_exception(common.color, common.verbose);
   }
   for (int r = 0; r < size(); ++r) {
-    if (r != rank() && is_here(r)) kill(peers_[r].pid, SIGUSR1);
+    if (r != rank() && is_here(r)) tell(peers_[r].pid);
   }
   communicator_->abort(status);
   std::_Exit(status);  // g++ takes a virtual function for one that may return
@@ -181,7 +173,7 @@ void Ranks::watch() {
       }
     }
   }
-  if (lowest == rank() && !g_told) {
+  if (lowest == rank() && !others_told()) {
     say(fmt::format("error: {}train: rank {} is lost: its process {} has ended\n    hint: {}\n",
         rank_prefix(), lost, peers_[lost].pid, how_to_resume()));
   }

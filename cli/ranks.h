@@ -7,8 +7,7 @@
 //   A rank that fails says why and ends all (fail()). One that hangs is named by whichever waits
 //   for it longer than the timeout: that fails. One that is killed says nothing, and the launcher
 //   gives the others a second: so a thread of each looks whether the processes of this machine are
-//   alive, and the lowest rank left says who is not. A rank that has spoken tells these threads by
-//   SIGUSR1.
+//   alive, and the lowest rank left says who is not, unless others_told() why.
 #pragma once
 
 #include <chrono>
