@@ -542,6 +542,18 @@ bool is_packed(const Gemm& desc) {
          (desc.m >= 192 && desc.k >= 64 && !desc.trans_a);
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// Where a side of a thread's part is short, oneDNN's sgemm for AVX2 copies no operand, and rows a
+// multiple of 2 KiB apart meet in few sets of the cache. Of 104 such products on a Zen 3, one and
+// two threads, these kernels are 1.49 times as fast (geometric mean; 0.84 to 2.6), and 0.75 to 1
+// times where it does copy.
+bool onednn_meets_in_few_sets(const Gemm& desc) {
+  if (desc.trans_b || (desc.ldb % 512 != 0 && !(desc.trans_a && desc.lda % 512 == 0))) return false;
+  const auto [thin, wide] = std::minmax(desc.m, desc.n);
+  return 1.0 / double(thin) + num_threads() / double(wide) >= 0.0038;
+}
+#endif
+
 }  // namespace
 
 // Where these kernels beat oneDNN on an Ice Lake and, packed, on a Zen with AVX2, or are as fast.
@@ -553,8 +565,9 @@ bool gemm_small_fits(const Gemm& desc) {
   if (in != DType::f32 || bias != DType::f32) return false;
   const int64_t products = m * n * k, thin = std::min(m, n);
   if (k <= 128 && products <= 1 << 24) return true;
-#if !defined(__AVX512F__)
+#if defined(__AVX2__) && !defined(__AVX512F__)
   if (products <= 1 << 26 && (!trans_b || m >= 192)) return true;
+  if (onednn_meets_in_few_sets(desc)) return true;
 #endif
   if (trans_a && !trans_b && lda % 128 == 0 && ldb % 128 == 0 && products <= 1 << 27) return true;
   if (!trans_b) return products <= 2'500'000 || m <= 12;

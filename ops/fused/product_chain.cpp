@@ -127,8 +127,10 @@ size_t place_of_sums(const ChainProgram& p) {
   return 0;
 }
 
-// x W^T + b, or dy W, panel by panel of rows. T: the type of the results and of the steps'
-// operands; V that of the sums, which lie where a result goes, if they are of its type.
+// x W^T + b, or dy W. T: the type of the results and of the steps' operands; V that of the sums,
+// which lie where a result goes, if they are of its type: then all rows are one product, as a panel
+// that is still in the cache saves less than a product for each costs (1024 x 1024 of 784 terms on
+// two threads: 0.97). Else panels keep the sums small.
 template <class T, class V = compute_t<T>>
 void run(const Call& call, const ProductChainAttrs& end) {
   const ChainProgram& p = end.program;
@@ -140,7 +142,7 @@ void run(const Call& call, const ProductChainAttrs& end) {
   Gemm whole = gemm_of(a, false, b, end.product == ProductKind::linear, dtype_of<V>);
   if (bias.defined()) whole.bias = bias.dtype();
   const int64_t a_row = int64_t(size_of(a.dtype)) * (a.trans ? 1 : a.ld);
-  for_panels(rows, cols * int64_t(sizeof(V)), [&](int64_t first, int64_t n) {
+  const auto some_rows = [&](int64_t first, int64_t n) {
     V* sums = nullptr;
     int64_t step = cols;
     if constexpr (std::is_same_v<T, V>) {
@@ -155,7 +157,12 @@ void run(const Call& call, const ProductChainAttrs& end) {
     gemm(panel, static_cast<const char*>(a.data) + first * a_row, b.data,
         bias.defined() ? bias.raw() : nullptr, sums);
     steps(sums, step, first, n);
-  });
+  };
+  if constexpr (std::is_same_v<T, V>) {
+    some_rows(0, rows);
+  } else {
+    for_panels(rows, cols * int64_t(sizeof(V)), some_rows);
+  }
 }
 
 // The steps over a part of the images, whose results are a tile.

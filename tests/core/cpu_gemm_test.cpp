@@ -186,6 +186,18 @@ TEST(CpuGemm, LargerThanTheOwnKernelsTake) {
   }
 }
 
+// Rows 2 KiB apart, which own kernels take on some numbers of threads. Whether a row stands alone
+// is asked by all that share them, and before.
+TEST(CpuGemm, RowsThatMeetInFewSets) {
+  const test::Scoped threads(num_threads, set_num_threads, 2);
+  for (const bool trans_a : {false, true}) {
+    const Gemm d = make(512, 784, 300, trans_a, false);
+    check<float, float>(d, true);
+    const bool alone = gemm_rows_stand_alone(d);
+    parallel_for(2, 1, [&](int64_t, int64_t) { EXPECT_EQ(gemm_rows_stand_alone(d), alone); });
+  }
+}
+
 // Packed though it has few rows; its left operand made dense though its rows are near each other.
 TEST(CpuGemm, FewRowsOfWideOperands) {
   for (const bool trans_a : {false, true}) {
