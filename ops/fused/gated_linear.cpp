@@ -66,11 +66,7 @@ template <class T, class V = compute_t<T>> void run(const Call& call) {
     });
   };
   const bool in_place = kept && std::is_same_v<T, V>;  // the sums are what is kept
-  if (in_place) {
-    some_rows(0, rows);
-  } else {
-    for_panels(rows, both * int64_t(sizeof(V)), some_rows);
-  }
+  for_panels(rows, both * int64_t(sizeof(V)), in_place, some_rows);
 }
 
 Tensors reference(Operands in, const Attrs& attrs) {
