@@ -78,6 +78,7 @@ void gemm(const Gemm& desc, const void* a, const void* b, const void* bias, void
   check(desc, bias);
   if (desc.m <= 0 || desc.n <= 0) return;
   if (desc.k <= 0) return bias_only(desc, bias, c);
+  if (detail::gemm_bf16_fits(desc)) return detail::gemm_bf16(desc, a, b, bias, c);
   if (has_onednn() && desc.in != DType::f64) {
     if (detail::gemm_small_fits(desc))
       return detail::gemm_small(
@@ -94,6 +95,8 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
   check(desc, nullptr);
   const int64_t products = batch.products();
   if (products * desc.m * desc.n <= 0) return;
+  if (desc.k > 0 && detail::gemm_bf16_fits(desc))
+    return detail::gemm_bf16(desc, a, b, nullptr, c, batch);
   if (has_onednn() && desc.in != DType::f64 && desc.k > 0 && products > 1) {
     if (detail::gemm_small_fits(desc))
       return detail::gemm_small(desc, a, b, nullptr, static_cast<float*>(c), batch);
@@ -116,6 +119,8 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
 void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take) {
   check(desc, nullptr);
   if (desc.m * desc.n <= 0) return;
+  if (desc.k > 0 && desc.out == DType::f32 && detail::gemm_bf16_fits(desc, true))
+    return detail::gemm_bf16(desc, a, b, nullptr, nullptr, {}, &take);
   if (may_be_own(desc) && desc.out == DType::f32 && desc.k > 0 &&
       detail::gemm_small_blocks(desc, a, b, take))
     return;
@@ -132,6 +137,7 @@ void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock
 }
 
 bool gemm_rows_stand_alone(const Gemm& desc) {
+  if (detail::gemm_bf16_fits(desc, true)) return desc.m > 0 && desc.n > 0 && desc.k > 0;
   return may_be_own(desc) && desc.m > 0 && desc.n > 0 && desc.k > 0 && !desc.trans_b &&
          (desc.in == DType::bf16 || desc.k <= kBlockTerms || detail::gemm_small_fits(desc));
 }

@@ -110,6 +110,12 @@ void gemm_small(const Gemm& desc, const void* a, const void* b, const float* bia
 // False if a block would be all of C, of few rows or more terms: nothing is done then.
 bool gemm_small_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take);
 
+// Own products of bf16 by the processor's instructions for it; false where it has none, or a
+// library is faster. With `take`, f32 blocks of C are given to it.
+bool gemm_bf16_fits(const Gemm& desc, bool in_blocks = false);
+void gemm_bf16(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
+    const GemmBatch& batch = {}, const TakeBlock* take = nullptr);
+
 }  // namespace detail
 
 }  // namespace sinter

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/device/amx_tiles.h"
 #include "core/parallel.h"
 #include "tests/closeness.h"
 #include "tests/test_util.h"
@@ -30,6 +31,24 @@ void put(const Gemm& d, const GemmBlock& block, void* c) {
   for (int64_t r = 0; r < block.rows; ++r)
     std::memcpy(static_cast<char*>(c) + ((block.i + r) * d.ldc + block.j) * bytes,
         static_cast<const char*>(block.c) + r * block.ld * bytes, block.cols * bytes);
+}
+
+// Has this processor instructions for bf16, in this build?
+bool has_own_bf16() {
+  return detail::gemm_bf16_fits({.m = 1, .n = 1, .k = 1, .in = DType::bf16}, true);
+}
+// f by the vectors of AVX512-BF16 where there are tiles too.
+template <class F> void without_tiles(const F& f) {
+#ifdef SINTER_AMX
+  const test::Scoped none(
+      [] { return amx::available(); }, [](bool on) { amx::available() = on; }, false);
+#endif
+  f();
+}
+bool own_bf16(const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
+  if (d.in != DType::bf16 || d.k == 0 || !has_own_bf16()) return false;
+  detail::gemm_bf16(d, a, b, bias, c);
+  return true;
 }
 
 const Way kWays[] = {
@@ -59,6 +78,13 @@ const Way kWays[] = {
           detail::gemm_small(d, static_cast<const float*>(a), static_cast<const float*>(b),
               static_cast<const float*>(bias), static_cast<float*>(c));
           return true;
+        }},
+    {"own kernels of bf16", own_bf16},
+    {"its vectors",
+        [](auto... args) {
+          bool ran = false;
+          without_tiles([&] { ran = own_bf16(args...); });
+          return ran;
         }},
     {"in blocks",
         [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
@@ -254,20 +280,21 @@ TEST(CpuGemm, EmptyResultTouchesNothing) {
   gemm(make(4, 0, 3, false, true), nullptr, nullptr, nullptr, nullptr);
 }
 
-TEST(CpuGemm, NanAndInfPropagate) {
+template <class T> void check_nan_and_inf() {
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               inf = std::numeric_limits<float>::infinity();
   for (int trans = 0; trans < 4; ++trans) {
-    const Gemm d = make(9, 21, 19, trans & 1, trans & 2);
-    std::vector<float> a(9 * 19, 1.0f), b(19 * 21, 1.0f);
-    const auto at = [&](int64_t i, int64_t p) -> float& {
+    Gemm d = make(9, 21, 19, trans & 1, trans & 2);
+    d.in = d.bias = dtype_of<T>;
+    std::vector<T> a(9 * 19, T(1.0f)), b(19 * 21, T(1.0f));
+    const auto at = [&](int64_t i, int64_t p) -> T& {
       return a[d.trans_a ? p * d.lda + i : i * d.lda + p];
     };
-    at(1, 18) = nan;
-    at(2, 3) = inf;
-    at(3, 5) = inf;
+    at(1, 18) = T(nan);
+    at(2, 3) = T(inf);
+    at(3, 5) = T(inf);
     for (int64_t j = 0; j < d.n; ++j)
-      b[d.trans_b ? j * d.ldb + 5 : 5 * d.ldb + j] = 0.0f;  // inf * 0
+      b[d.trans_b ? j * d.ldb + 5 : 5 * d.ldb + j] = T(0.0f);  // inf * 0
     for (const Way& way : kWays) {
       std::vector<float> c(9 * 21, nan);  // what was there does not count
       if (!way.run(d, a.data(), b.data(), nullptr, c.data())) continue;
@@ -280,6 +307,10 @@ TEST(CpuGemm, NanAndInfPropagate) {
       }
     }
   }
+}
+TEST(CpuGemm, NanAndInfPropagate) {
+  check_nan_and_inf<float>();
+  check_nan_and_inf<bf16>();
 }
 
 // Operands of bf16 are widened as they are packed or read.
@@ -311,6 +342,44 @@ TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreadsAndOfEitherType) {
                 d, of_a, of_b, [&](const GemmBlock& block) { put(d, block, c.data()); }))
           EXPECT_EQ(c, first) << "blocks, " << threads << " threads " << describe(d);
       }
+    }
+  }
+}
+
+// By tiles and by vectors; in blocks, and rows of their own, where operands are not chosen by size.
+TEST(CpuGemm, OwnKernelsOfBf16GiveTheSameBitsOnAnyNumberOfThreads) {
+  if (!has_own_bf16()) GTEST_SKIP() << "no instructions for bf16";
+  const test::Scoped restored(num_threads, set_num_threads, num_threads());
+  for (const auto& [m, n, k] : {std::array{61, 203, 301}, {523, 70, 90}, {16, 330, 120},
+           {130, 1100, 1060}, {300, 90, 3}, {9, 521, 63}, {300, 700, 20}}) {
+    const auto a = random_values<bf16>(m * k, 1), b = random_values<bf16>(n * k, 2);
+    for (int trans = 0; trans < 8; ++trans) {
+      Gemm d = make(m, n, k, trans & 1, trans & 2);
+      d.in = DType::bf16;
+      const auto run_all = [&] {
+        std::vector<float> first(m * n);
+        set_num_threads(1);
+        detail::gemm_bf16(d, a.data(), b.data(), nullptr, first.data());
+        for (const int threads : {2, 5}) {
+          set_num_threads(threads);
+          std::vector<float> c(m * n);
+          detail::gemm_bf16(d, a.data(), b.data(), nullptr, c.data());
+          EXPECT_EQ(c, first) << threads << " threads " << describe(d);
+          if (d.trans_b) continue;
+          std::ranges::fill(c, 0.0f);
+          const TakeBlock take = [&](const GemmBlock& block) { put(d, block, c.data()); };
+          detail::gemm_bf16(d, a.data(), b.data(), nullptr, nullptr, {}, &take);
+          EXPECT_EQ(c, first) << "blocks, " << threads << " threads " << describe(d);
+          Gemm last = d;
+          last.m = 7;
+          const int64_t row = m - last.m;
+          std::vector<float> rows(last.m * n);
+          detail::gemm_bf16(
+              last, a.data() + row * (d.trans_a ? 1 : d.lda), b.data(), nullptr, rows.data());
+          EXPECT_TRUE(std::equal(rows.begin(), rows.end(), first.begin() + row * n)) << describe(d);
+        }
+      };
+      trans & 4 ? without_tiles(run_all) : run_all();
     }
   }
 }

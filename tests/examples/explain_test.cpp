@@ -298,7 +298,7 @@ TEST(Explain, KnowsEachWordOfWhatCommandsPrintByDefault) {
     // Formulas, and what is a name of a library or a unit of the sum of bytes, are no words; nor is
     // what a driver says.
     output += std::regex_replace(
-        r.out + r.err, std::regex("\n *(formula|ok +build|[a-z]+ +cuda) .*"), "");
+        r.out + r.err, std::regex("\n *(formula|ok +(build|version)|[a-z]+ +cuda) .*"), "");
   }
   Program gpt;
   gpt.name = "gpt";

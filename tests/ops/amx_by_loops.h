@@ -1,4 +1,4 @@
-// The tiles of ops/image/fast/amx_tiles.h by plain loops, as Intel's manual has them, for machines
+// The tiles of core/device/amx_tiles.h by plain loops, as Intel's manual has them, for machines
 // without AMX: what is tested by them is which elements the products of
 // ops/image/fast/conv2d_amx.h pack, read and store.
 #pragma once
@@ -12,7 +12,7 @@
 
 #define SINTER_AMX 1
 
-namespace sinter::conv::amx {
+namespace sinter::amx {
 
 inline constexpr int64_t kRow = 16;
 typedef float Row __attribute__((vector_size(64), may_alias));
@@ -73,4 +73,4 @@ inline Row pack_pairs(Row a, Row b) {
   return row_of(values);
 }
 
-}  // namespace sinter::conv::amx
+}  // namespace sinter::amx

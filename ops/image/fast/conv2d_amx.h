@@ -16,11 +16,13 @@
 #ifdef SINTER_AMX_TILES  // a test has tiles of plain loops
 #include SINTER_AMX_TILES
 #else
-#include "ops/image/fast/amx_tiles.h"
+#include "core/device/amx_tiles.h"
 #endif
 
 #ifdef SINTER_AMX
 namespace sinter::conv::amx {
+
+using namespace sinter::amx;
 
 // Of less than four channels most of a tile of 16 would be empty.
 inline bool gradient_pays(const Correlation& g) { return g.c >= 4; }
