@@ -13,8 +13,8 @@
 //   What is packed is filled up with zeros, the last rows are a tile that begins earlier: nothing
 //   else than the operands is read, and infinities meet no zero that is not there.
 //
-//   How a sum is cut into instructions depends on k and on the layouts, so of a product whose
-//   operands are not chosen by size (any but x W^T) a row is the same to the bit beside any others.
+//   How a sum is cut into instructions depends on k alone: a row is the same to the bit beside any
+//   others, on any number of threads, whichever operand is in rows.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -32,7 +32,8 @@ namespace {
 using Pairs = Lanes<uint32_t>;
 using Sums = Lanes<float>;
 constexpr int64_t kSide = 16, kSquare = kSide * kSide;  // of pairs, or of sums
-constexpr int64_t kPanelPairs = 128 << 10;              // at once: 512 KiB of the L2 cache
+constexpr int64_t kPanelPairs = 384 << 10;              // at once: 1.5 MiB of the L2 cache
+constexpr int64_t kDepth = 1024, kBlockDepth = 512;     // terms of a sum, and of one of a block
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 __mmask16 first(int64_t n) { return static_cast<__mmask16>(n >= kSide ? 0xffff : (1 << n) - 1); }
@@ -92,62 +93,67 @@ struct Operand {
   }
 };
 
-// A product's two operands in their parts, and how its sum is cut: `chunks` of `pairs`.
+// A product's two operands in their parts, and how its sum is cut: `chunks` of `pairs`, of which
+// the last one may be filled up.
 struct Parts {
   Operand rows, columns;
-  bool turned = false;    // rows are the columns of C
-  bool in_place = false;  // rows are read from where they lie
+  bool turned = false;  // rows are the columns of C
   int64_t chunks, pairs;
 };
 
-Parts parts_of(const Gemm& d, const void* a, const void* b) {
+// In the order that costs less, by shuffles: a pair woven takes one, turned two, a sum turned
+// eight.
+Parts parts_of(const Gemm& d, const void* a, const void* b, bool in_blocks) {
+  const int64_t all = divide_up(d.k, 2), chunks = divide_up(all, kSide);
   Parts parts{{static_cast<const bf16*>(a), d.lda, d.m, d.k, !d.trans_a},
-      {static_cast<const bf16*>(b), d.ldb, d.n, d.k, d.trans_b}};
-  // In shuffles: two for a pair that is turned, half a one for a pair woven, four for a sum turned.
-  parts.turned = d.trans_b && (d.trans_a || d.m * d.k + 4 * d.m * d.n < d.n * d.k);
+      {static_cast<const bf16*>(b), d.ldb, d.n, d.k, d.trans_b}, false, chunks,
+      divide_up(all, chunks)};
+  const auto cost = [&](const Operand& rows, const Operand& columns) {
+    return d.k * ((rows.along_k ? 0 : 3 * rows.count) + (columns.along_k ? 2 : 1) * columns.count);
+  };
+  parts.turned = !in_blocks &&
+                 cost(parts.columns, parts.rows) + 8 * d.m * d.n < cost(parts.rows, parts.columns);
   if (parts.turned) std::swap(parts.rows, parts.columns);
-  const int64_t all = divide_up(d.k, 2);
-  parts.chunks = divide_up(all, kSide);
-  if (parts.rows.along_k && d.k % 2 == 0) {
-    // In whole chunks of at least three quarters of a tile, or all in one.
-    for (int64_t n = parts.chunks; n <= parts.chunks + parts.chunks / 3 && !parts.in_place; ++n) {
-      parts.in_place = all % n == 0;
-      if (parts.in_place) parts.chunks = n;
-    }
-  }
-  parts.pairs = divide_up(all, parts.chunks);
   return parts;
 }
 
 // Up to 2 x 2 tiles of sums, each of `rows` x 16, over all chunks.
 struct Block {
-  const bf16* rows_at[2];
+  const bf16* rows_at[2] = {};
   const uint32_t* panel[2];
   float* sums[2][2];
   int64_t row, chunk, sum_row;  // elements from one row, or chunk, to the next
   int64_t rows, chunks, pairs;
+  const bf16* last[2] = {};  // the last chunk, if it is packed where the others are not
+  // f(rows of the first tile, of the second, elements from row to row, panels' offset)
+  template <class F> void for_chunks(const F& f) const {
+    const int64_t of_panel = pairs * kSide, alike = chunks - (last[0] ? 1 : 0);
+    for (int64_t i = 0; i < alike; ++i)
+      f(rows_at[0] + i * chunk, rows_at[1] + i * chunk, row, i * of_panel);
+    if (last[0]) f(last[0], last[1], 2 * kSide, alike * of_panel);
+  }
 };
 
 // Rows `from`.. of one tile: R x C vectors of sums.
-template <int R, int C> void by_vectors(const Block& block, int r, int64_t from) {
+template <int R, int C> void by_vectors(const Block& block, int tile, int64_t from) {
   Sums sum[R][C] = {};
-  for (int64_t chunk = 0; chunk < block.chunks; ++chunk) {
-    const bf16* const a = block.rows_at[r] + from * block.row + chunk * block.chunk;
+  block.for_chunks([&](const bf16* first, const bf16* second, int64_t row, int64_t panel) {
+    const bf16* const a = (tile ? second : first) + from * row;
     for (int64_t q = 0; q < block.pairs; ++q) {
       Pairs column[C];
       SINTER_UNROLLED for (int c = 0; c < C; ++c) column[c] =
-          load(block.panel[c] + (chunk * block.pairs + q) * kSide);
+          load(block.panel[c] + panel + q * kSide);
       SINTER_UNROLLED for (int i = 0; i < R; ++i) {
         uint32_t pair;
-        std::memcpy(&pair, a + i * block.row + 2 * q, sizeof pair);
+        std::memcpy(&pair, a + i * row + 2 * q, sizeof pair);
         const __m512bh factor = __m512bh(all(pair));
         SINTER_UNROLLED for (int c = 0; c < C; ++c) sum[i][c] =
             _mm512_dpbf16_ps(sum[i][c], factor, __m512bh(column[c]));
       }
     }
-  }
+  });
   for (int i = 0; i < R; ++i)
-    for (int c = 0; c < C; ++c) store(block.sums[r][c] + (from + i) * block.sum_row, sum[i][c]);
+    for (int c = 0; c < C; ++c) store(block.sums[tile][c] + (from + i) * block.sum_row, sum[i][c]);
 }
 template <int R, int C> void by_vectors(const Block& block) {
   constexpr int64_t kRows = 8;
@@ -161,24 +167,23 @@ template <int R, int C> void by_vectors(const Block& block) {
 #ifdef SINTER_AMX
 template <int R, int C> void by_tiles(const Block& block) {
   _tile_zero(0);
-  if (C > 1) _tile_zero(1);
-  if (R > 1) _tile_zero(2);
-  if (R > 1 && C > 1) _tile_zero(3);
-  const int64_t row = block.row * 2, panel = block.pairs * kSide;
-  for (int64_t chunk = 0; chunk < block.chunks; ++chunk) {
-    _tile_loadd(6, block.panel[0] + chunk * panel, 64);
-    _tile_loadd(4, block.rows_at[0] + chunk * block.chunk, row);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  block.for_chunks([&](const bf16* first, const bf16* second, int64_t row, int64_t panel) {
+    _tile_loadd(6, block.panel[0] + panel, 64);
+    _tile_loadd(4, first, row * 2);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (C > 1) {
-      _tile_loadd(7, block.panel[1] + chunk * panel, 64);
+      _tile_loadd(7, block.panel[1] + panel, 64);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (R > 1) {
-      _tile_loadd(5, block.rows_at[1] + chunk * block.chunk, row);
+      _tile_loadd(5, second, row * 2);
       _tile_dpbf16ps(2, 5, 6);
     }
     if constexpr (R > 1 && C > 1) _tile_dpbf16ps(3, 5, 7);
-  }
+  });
   _tile_stored(0, block.sums[0][0], block.sum_row * 4);
   if (C > 1) _tile_stored(1, block.sums[0][1], block.sum_row * 4);
   if (R > 1) _tile_stored(2, block.sums[1][0], block.sum_row * 4);
@@ -203,30 +208,34 @@ struct Result {
   int64_t ld;
   DType type;
   const float* bias = nullptr;  // one for each column, and 15 more numbers
+  bool adds = false;            // to f32 that is there
   int64_t i0 = 0, j0 = 0;
   int64_t place(int64_t i, int64_t j) const { return (i - i0) * ld + j - j0; }
   float* at(int64_t i, int64_t j) const { return static_cast<float*>(c) + place(i, j); }
-  // A tile of sums, whose rows are C's from row i and column j on, or turned its columns.
-  void put(
-      const float* from, int64_t i, int64_t j, int64_t rows, int64_t columns, bool turned) const {
-    type == DType::f32 ? put<float>(from, i, j, rows, columns, turned)
-                       : put<bf16>(from, i, j, rows, columns, turned);
+  // A tile of sums, whose rows are C's from row i and column j on, or turned its columns; the first
+  // `skip` of them are there already.
+  void put(const float* from, int64_t i, int64_t j, int64_t rows, int64_t columns, bool turned,
+      int64_t skip) const {
+    type == DType::f32 ? put<float>(from, i, j, rows, columns, turned, skip)
+                       : put<bf16>(from, i, j, rows, columns, turned, skip);
   }
 
  private:
   template <class T>
-  void put(
-      const float* from, int64_t i, int64_t j, int64_t rows, int64_t columns, bool turned) const {
+  void put(const float* from, int64_t i, int64_t j, int64_t rows, int64_t columns, bool turned,
+      int64_t skip) const {
     Sums x[kSide];
     SINTER_UNROLLED for (int l = 0; l < kSide; ++l) x[l] = load(from + l * kSide);
     if (turned) turn(x);
-    const __mmask16 there = first(columns);
+    const __mmask16 there = static_cast<__mmask16>(first(columns) & ~first(turned ? skip : 0));
     const Sums shift = bias ? load(bias + j) : Sums{};
     T* to = static_cast<T*>(c) + place(i, j);
     SINTER_UNROLLED for (int l = 0; l < kSide; ++l, to += ld) {
       if (l == rows) return;
-      const Sums v = bias ? x[l] + shift : x[l];
+      if (!turned && l < skip) continue;
+      Sums v = bias ? x[l] + shift : x[l];
       if constexpr (std::is_same_v<T, float>) {
+        if (adds) v += Sums(_mm512_maskz_loadu_ps(there, to));
         _mm512_mask_storeu_ps(to, there, v);
       } else {
         _mm256_mask_storeu_epi16(to, there, __m256i(_mm512_cvtneps_pbh(v)));
@@ -235,35 +244,37 @@ struct Result {
   }
 };
 
+// Panels that are packed before they are multiplied: of few rows, which pass over each once, so few
+// that they stay in the L1 cache.
+int64_t most_panels(int64_t tiles, int64_t of_panel, bool in_blocks) {
+  if (tiles <= 2 && !in_blocks) return 4;
+  return std::max<int64_t>(2, kPanelPairs / of_panel / 2 * 2);
+}
+
 // Rows `from`.. and panels `panel`.. of the parts' products. With `take`, blocks of C are given to
 // it.
 void run(const Parts& parts, const Result& result, int64_t from, int64_t count, int64_t panel,
     int64_t panels, const TakeBlock* take) {
-  const auto& [rows, columns, turned, in_place, chunks, pairs] = parts;
+  const auto& [rows, columns, turned, chunks, pairs] = parts;
+  // Of rows along k only a last chunk that is not whole is packed.
+  const bool has_rest = rows.k < 2 * chunks * pairs;
+  const int64_t first_packed = !rows.along_k ? 0 : chunks - has_rest;
   const int64_t tiles = divide_up(count, kSide), tile_rows = divide_up(count, tiles),
                 all_pairs = chunks * pairs, of_panel = all_pairs * kSide,
-                of_tile = chunks * kSquare,
-                most = std::min(panels, std::max<int64_t>(2, kPanelPairs / of_panel / 2 * 2)),
-                wide = most * kSide;
+                of_tile = (chunks - first_packed) * kSquare,
+                most = std::min(panels, most_panels(tiles, of_panel, take)), wide = most * kSide;
   // Rows are packed once if they find room, else for each group of panels.
-  const bool keeps_rows = !in_place && tiles * of_tile <= 8 * kPanelPairs;
-  uint32_t* const packed =
-      thread_buffer<uint32_t, BufferFor::panel>(most * of_panel + (in_place        ? 0
-                                                                      : keeps_rows ? tiles
-                                                                                   : 2) *
-                                                                      of_tile);
+  const bool keeps_rows = tiles * of_tile <= 3 * kPanelPairs;
+  uint32_t* const packed = thread_buffer<uint32_t, BufferFor::panel>(
+      most * of_panel + (keeps_rows ? tiles : 2) * of_tile);
   uint32_t* const packed_rows = packed + most * of_panel;
   float* const sums =
       thread_buffer<float, BufferFor::result>(8 * kSquare + (take ? 2 * kSide * wide : 0));
   const auto start_of = [&](int64_t t) {
     return from + std::min(t * tile_rows, count - tile_rows);
   };
-  const auto rows_at = [&](int64_t t, bool packs) {
-    if (in_place) return rows.at + start_of(t) * rows.ld;
-    uint32_t* const to = packed_rows + (keeps_rows ? t : t % 2) * of_tile;
-    for (int64_t chunk = 0; packs && chunk < chunks; ++chunk)
-      rows.pack_rows(start_of(t), chunk * pairs, to + chunk * kSquare);
-    return reinterpret_cast<const bf16*>(to);
+  const auto packed_at = [&](int64_t t) {
+    return packed_rows + (keeps_rows ? t : t % 2) * of_tile;
   };
   // Tiles of sums that are not in C yet: they are rounded while the next ones are multiplied.
   struct Piece {
@@ -276,9 +287,10 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
       for (int c = 0; c < piece.c; ++c) {
         const int64_t i = start_of(piece.tile + r), j = piece.column + c * kSide,
                       there = std::min(kSide, columns.count - j);
-        const float* const from = piece.sums + (2 * r + c) * kSquare;
-        turned ? result.put(from, j, i, there, tile_rows, true)
-               : result.put(from, i, j, tile_rows, there, false);
+        const float* const sums = piece.sums + (2 * r + c) * kSquare;
+        const int64_t skip = from + (piece.tile + r) * tile_rows - i;
+        turned ? result.put(sums, j, i, there, tile_rows, true, skip)
+               : result.put(sums, i, j, tile_rows, there, false, skip);
       }
     }
   };
@@ -292,20 +304,30 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
     columns.pack_panels(first_column, here, all_pairs, packed);
     for (int64_t t = 0; t < tiles; t += 2) {
       const int r = t + 1 < tiles ? 2 : 1;
-      Block block{.row = in_place ? rows.ld : 2 * kSide,
-          .chunk = in_place ? 2 * pairs : 2 * kSquare,
+      Block block{.row = rows.along_k ? rows.ld : 2 * kSide,
+          .chunk = rows.along_k ? 2 * pairs : 2 * kSquare,
           .rows = tile_rows,
           .chunks = chunks,
           .pairs = pairs};
-      for (int l = 0; l < r; ++l)
-        block.rows_at[l] = rows_at(t + l, !keeps_rows || panel == first_panel);
+      for (int l = 0; l < r; ++l) {
+        if (rows.along_k) block.rows_at[l] = rows.at + start_of(t + l) * rows.ld;
+        if (of_tile > 0)
+          (rows.along_k ? block.last : block.rows_at)[l] =
+              reinterpret_cast<const bf16*>(packed_at(t + l));
+      }
+      // Of both tiles chunk by chunk, which lie in the same lines of an operand across k.
+      for (int64_t i = first_packed; i < chunks && (!keeps_rows || panel == first_panel); ++i) {
+        for (int l = 0; l < r; ++l)
+          rows.pack_rows(
+              start_of(t + l), i * pairs, packed_at(t + l) + (i - first_packed) * kSquare);
+      }
       const Result to =
-          take ? Result{sums, wide, DType::f32, nullptr, start_of(t), first_column} : result;
+          take ? Result{sums, wide, DType::f32, nullptr, false, start_of(t), first_column} : result;
       for (int64_t p = 0; p < here; p += 2) {
         const int c = p + 1 < here ? 2 : 1;
         const int64_t column = (panel + p) * kSide;
         // Whole tiles of C are stored where they belong.
-        const bool direct = take || (to.type == DType::f32 && !to.bias && !turned &&
+        const bool direct = take || (to.type == DType::f32 && !to.bias && !to.adds && !turned &&
                                         column + c * kSide <= columns.count);
         float* const near = sums + p / 2 % 2 * 4 * kSquare;
         block.sum_row = direct ? to.ld : kSide;
@@ -334,9 +356,9 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
 // less: all of the other operand.
 void share(const Parts& parts, const Result& result, const TakeBlock* take) {
   constexpr int64_t kLong = 1024;  // bytes
-  const auto& [rows, columns, turned, in_place, chunks, pairs] = parts;
+  const auto& [rows, columns, turned, chunks, pairs] = parts;
   const int64_t tiles = divide_up(rows.count, kSide), panels = divide_up(columns.count, kSide),
-                of_rows = in_place ? 0 : rows.count * (rows.along_k ? 1 : 3),
+                of_rows = rows.along_k ? 0 : 3 * rows.count,
                 of_columns = columns.count * (columns.along_k ? 2 : 1);
   const auto long_parts = [&](int64_t n) {
     return n * int64_t(size_of(result.type)) >= kLong * num_threads();
@@ -363,7 +385,10 @@ void share(const Parts& parts, const Result& result, const TakeBlock* take) {
 bool gemm_bf16_fits(const Gemm& desc, bool in_blocks) {
   if (desc.in != DType::bf16 || (in_blocks && desc.trans_b)) return false;
 #ifdef SINTER_AMX
-  if (amx::available()) return true;
+  constexpr int64_t kMostTerms = 4096;
+  if (amx::available())
+    return desc.k <= (in_blocks ? kBlockDepth : kMostTerms) ||
+           (desc.out == DType::f32 && !in_blocks);
 #endif
   constexpr int64_t kFewTerms = 32;
   return in_blocks && desc.k <= kFewTerms;
@@ -377,9 +402,18 @@ void gemm_bf16(const Gemm& desc, const void* a, const void* b, const void* bias,
     visit_float(desc.bias,
         [&]<class T>(T) { std::copy_n(static_cast<const T*>(bias), desc.n, wide_bias); });
   }
+  // f32 is summed up in steps, so that a tile's operands stay in the L2 cache.
+  const int64_t deep = desc.out == DType::f32 && !take ? kDepth : desc.k;
   const auto product = [&](int64_t p) {
-    share(parts_of(desc, at(a, DType::bf16, batch.a_of(p)), at(b, DType::bf16, batch.b_of(p))),
-        {at(c, desc.out, p * desc.m * desc.n), desc.ldc, desc.out, wide_bias}, take);
+    for (int64_t q = 0; q < desc.k; q += deep) {
+      Gemm part = desc;
+      part.k = std::min(deep, desc.k - q);
+      share(parts_of(part, at(a, DType::bf16, batch.a_of(p) + q * (desc.trans_a ? desc.lda : 1)),
+                at(b, DType::bf16, batch.b_of(p) + q * (desc.trans_b ? 1 : desc.ldb)), take),
+          {at(c, desc.out, p * desc.m * desc.n), desc.ldc, desc.out, q ? nullptr : wide_bias,
+              q > 0},
+          take);
+    }
   };
   const int64_t products = batch.products();
   if (products < num_threads()) {

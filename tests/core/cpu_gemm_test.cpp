@@ -346,7 +346,7 @@ TEST(CpuGemm, OwnKernelsGiveTheSameBitsOnAnyNumberOfThreadsAndOfEitherType) {
   }
 }
 
-// By tiles and by vectors; in blocks, and rows of their own, where operands are not chosen by size.
+// By tiles and by vectors; in blocks, and rows of their own, of which other operands are packed.
 TEST(CpuGemm, OwnKernelsOfBf16GiveTheSameBitsOnAnyNumberOfThreads) {
   if (!has_own_bf16()) GTEST_SKIP() << "no instructions for bf16";
   const test::Scoped restored(num_threads, set_num_threads, num_threads());
@@ -365,11 +365,12 @@ TEST(CpuGemm, OwnKernelsOfBf16GiveTheSameBitsOnAnyNumberOfThreads) {
           std::vector<float> c(m * n);
           detail::gemm_bf16(d, a.data(), b.data(), nullptr, c.data());
           EXPECT_EQ(c, first) << threads << " threads " << describe(d);
-          if (d.trans_b) continue;
-          std::ranges::fill(c, 0.0f);
-          const TakeBlock take = [&](const GemmBlock& block) { put(d, block, c.data()); };
-          detail::gemm_bf16(d, a.data(), b.data(), nullptr, nullptr, {}, &take);
-          EXPECT_EQ(c, first) << "blocks, " << threads << " threads " << describe(d);
+          if (!d.trans_b && k <= 1024) {  // of more terms a block is not whole after one step
+            std::ranges::fill(c, 0.0f);
+            const TakeBlock take = [&](const GemmBlock& block) { put(d, block, c.data()); };
+            detail::gemm_bf16(d, a.data(), b.data(), nullptr, nullptr, {}, &take);
+            EXPECT_EQ(c, first) << "blocks, " << threads << " threads " << describe(d);
+          }
           Gemm last = d;
           last.m = 7;
           const int64_t row = m - last.m;
