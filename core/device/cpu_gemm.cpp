@@ -116,25 +116,29 @@ void gemm_batch(const Gemm& desc, const GemmBatch& batch, const void* a, const v
   });
 }
 
-void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take) {
-  check(desc, nullptr);
+void gemm_blocks(
+    const Gemm& desc, const void* a, const void* b, const TakeBlock& take, const void* bias) {
+  check(desc, bias);
   if (desc.m * desc.n <= 0) return;
-  if (desc.k > 0 && desc.out == DType::f32 && detail::gemm_bf16_fits(desc, true))
-    return detail::gemm_bf16(desc, a, b, nullptr, nullptr, {}, &take);
-  if (may_be_own(desc) && desc.out == DType::f32 && desc.k > 0 &&
+  if (desc.k > 0 && desc.out == DType::f32 &&
+      (detail::gemm_bf16_fits(desc, true) || gemm_blocks_are_rows(desc)))
+    return detail::gemm_bf16(desc, a, b, bias, nullptr, {}, &take);
+  if (may_be_own(desc) && desc.out == DType::f32 && desc.k > 0 && !bias &&
       detail::gemm_small_blocks(desc, a, b, take))
     return;
   visit_float(desc.out, [&]<class T>(T) {
     T* const c = thread_buffer<T, BufferFor::sums>(desc.m * desc.n);
     Gemm dense = desc;
     dense.ldc = desc.n;
-    gemm(dense, a, b, nullptr, c);
+    gemm(dense, a, b, bias, c);
     parallel_for(
         desc.m, grain_of(4 * desc.n * int64_t(sizeof(T))), [&](int64_t begin, int64_t end) {
           take({begin, 0, end - begin, desc.n, c + begin * desc.n, desc.n});
         });
   });
 }
+
+bool gemm_blocks_are_rows(const Gemm& desc) { return detail::gemm_bf16_blocks_are_rows(desc); }
 
 bool gemm_rows_stand_alone(const Gemm& desc) {
   if (detail::gemm_bf16_fits(desc, true)) return desc.m > 0 && desc.n > 0 && desc.k > 0;

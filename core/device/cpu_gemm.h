@@ -51,8 +51,11 @@ struct GemmBlock {
 };
 using TakeBlock = std::function<void(const GemmBlock&)>;
 // gemm() of which nobody keeps C: disjoint blocks that cover it are given to `take`, which must not
-// throw, each by the thread that made it; of at most kBlockTerms terms while it lies in the cache.
-void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take);
+// throw, each by the thread that made it; while it lies in the cache, if its terms are few enough.
+void gemm_blocks(const Gemm& desc, const void* a, const void* b, const TakeBlock& take,
+    const void* bias = nullptr);
+// Are the blocks whole rows, near each other, at no more than the price of a product?
+bool gemm_blocks_are_rows(const Gemm& desc);
 // Measured on a Zen with AVX2: of more terms, the panels of a block's long rows leave the L2 cache.
 inline constexpr int64_t kBlockTerms = 64;
 
@@ -113,6 +116,7 @@ bool gemm_small_blocks(const Gemm& desc, const void* a, const void* b, const Tak
 // Own products of bf16 by the processor's instructions for it; false where it has none, or a
 // library is faster. With `take`, f32 blocks of C are given to it.
 bool gemm_bf16_fits(const Gemm& desc, bool in_blocks = false);
+bool gemm_bf16_blocks_are_rows(const Gemm& desc);
 void gemm_bf16(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
     const GemmBatch& batch = {}, const TakeBlock* take = nullptr);
 

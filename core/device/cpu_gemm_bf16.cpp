@@ -33,7 +33,8 @@ using Pairs = Lanes<uint32_t>;
 using Sums = Lanes<float>;
 constexpr int64_t kSide = 16, kSquare = kSide * kSide;  // of pairs, or of sums
 constexpr int64_t kPanelPairs = 384 << 10;              // at once: 1.5 MiB of the L2 cache
-constexpr int64_t kDepth = 1024, kBlockDepth = 512;     // terms of a sum, and of one of a block
+constexpr int64_t kDepth = 1024, kBlockDepth = 512,
+                  kMostTerms = 4096;  // terms of a sum, and of one of a block
 
 int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 __mmask16 first(int64_t n) { return static_cast<__mmask16>(n >= kSide ? 0xffff : (1 << n) - 1); }
@@ -245,10 +246,12 @@ struct Result {
 };
 
 // Panels that are packed before they are multiplied: of few rows, which pass over each once, so few
-// that they stay in the L1 cache.
-int64_t most_panels(int64_t tiles, int64_t of_panel, bool in_blocks) {
+// that they stay in the L1 cache; else in the L2 cache, where rows that come from behind it each
+// time leave more room to them than rows that stay there too.
+int64_t most_panels(int64_t tiles, int64_t k, int64_t of_panel, bool in_blocks) {
   if (tiles <= 2 && !in_blocks) return 4;
-  return std::max<int64_t>(2, kPanelPairs / of_panel / 2 * 2);
+  const bool rows_stay = !in_blocks && tiles * kSide * k <= 1 << 20;
+  return std::max<int64_t>(2, kPanelPairs / (rows_stay ? 3 : 1) / of_panel / 2 * 2);
 }
 
 // Rows `from`.. and panels `panel`.. of the parts' products. With `take`, blocks of C are given to
@@ -262,7 +265,8 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
   const int64_t tiles = divide_up(count, kSide), tile_rows = divide_up(count, tiles),
                 all_pairs = chunks * pairs, of_panel = all_pairs * kSide,
                 of_tile = (chunks - first_packed) * kSquare,
-                most = std::min(panels, most_panels(tiles, of_panel, take)), wide = most * kSide;
+                most = std::min(panels, most_panels(tiles, rows.k, of_panel, take)),
+                wide = most * kSide;
   // Rows are packed once if they find room, else for each group of panels.
   const bool keeps_rows = tiles * of_tile <= 3 * kPanelPairs;
   uint32_t* const packed = thread_buffer<uint32_t, BufferFor::panel>(
@@ -282,15 +286,15 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
     int64_t tile = 0, column = 0;
     int r = 0, c = 0;
   } last;
-  const auto finish = [&](const Piece& piece) {
+  const auto finish = [&](const Result& to, const Piece& piece) {
     for (int r = 0; r < piece.r; ++r) {
       for (int c = 0; c < piece.c; ++c) {
         const int64_t i = start_of(piece.tile + r), j = piece.column + c * kSide,
                       there = std::min(kSide, columns.count - j);
         const float* const sums = piece.sums + (2 * r + c) * kSquare;
         const int64_t skip = from + (piece.tile + r) * tile_rows - i;
-        turned ? result.put(sums, j, i, there, tile_rows, true, skip)
-               : result.put(sums, i, j, tile_rows, there, false, skip);
+        turned ? to.put(sums, j, i, there, tile_rows, true, skip)
+               : to.put(sums, i, j, tile_rows, there, false, skip);
       }
     }
   };
@@ -321,14 +325,15 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
           rows.pack_rows(
               start_of(t + l), i * pairs, packed_at(t + l) + (i - first_packed) * kSquare);
       }
-      const Result to =
-          take ? Result{sums, wide, DType::f32, nullptr, false, start_of(t), first_column} : result;
+      const Result to = take ? Result{sums + 8 * kSquare, wide, DType::f32, result.bias, false,
+                                   start_of(t), first_column}
+                             : result;
       for (int64_t p = 0; p < here; p += 2) {
         const int c = p + 1 < here ? 2 : 1;
         const int64_t column = (panel + p) * kSide;
         // Whole tiles of C are stored where they belong.
-        const bool direct = take || (to.type == DType::f32 && !to.bias && !to.adds && !turned &&
-                                        column + c * kSide <= columns.count);
+        const bool direct = !to.bias && (take || (to.type == DType::f32 && !to.adds && !turned &&
+                                                     column + c * kSide <= columns.count));
         float* const near = sums + p / 2 % 2 * 4 * kSquare;
         block.sum_row = direct ? to.ld : kSide;
         for (int l = 0; l < r * c; ++l) {
@@ -337,18 +342,17 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
                                             : near + (l / c * 2 + l % c) * kSquare;
         }
         multiply(block, r > 1, c > 1);
-        finish(std::exchange(last, direct ? Piece{} : Piece{near, t, column, r, c}));
+        finish(to, std::exchange(last, direct ? Piece{} : Piece{near, t, column, r, c}));
       }
-      if (take) {
-        const int64_t i = from + t * tile_rows, n = std::min(r * tile_rows, from + count - i);
-        (*take)({i, first_column, n, std::min(here * kSide, columns.count - first_column),
-            to.at(i, first_column), wide});
-      } else if ((here + 1) / 2 % 2 != 0) {
-        finish(std::exchange(last, {}));  // the next ones lie where these do
-      }
+      // The next ones lie where these do, or these are taken.
+      if (take || (here + 1) / 2 % 2 != 0) finish(to, std::exchange(last, {}));
+      if (!take) continue;
+      const int64_t i = from + t * tile_rows, n = std::min(r * tile_rows, from + count - i);
+      (*take)({i, first_column, n, std::min(here * kSide, columns.count - first_column),
+          to.at(i, first_column), wide});
     }
   }
-  finish(last);
+  finish(result, last);
 }
 
 // One product on all threads: each makes rows of C, or, where its part of a row is long enough for
@@ -363,7 +367,7 @@ void share(const Parts& parts, const Result& result, const TakeBlock* take) {
   const auto long_parts = [&](int64_t n) {
     return n * int64_t(size_of(result.type)) >= kLong * num_threads();
   };
-  bool by_rows = tiles >= num_threads();
+  bool by_rows = take || tiles >= num_threads();
   if (by_rows && panels >= num_threads() && !take)
     by_rows = turned ? long_parts(rows.count) && of_columns < of_rows
                      : !long_parts(columns.count) || of_columns <= of_rows;
@@ -385,13 +389,18 @@ void share(const Parts& parts, const Result& result, const TakeBlock* take) {
 bool gemm_bf16_fits(const Gemm& desc, bool in_blocks) {
   if (desc.in != DType::bf16 || (in_blocks && desc.trans_b)) return false;
 #ifdef SINTER_AMX
-  constexpr int64_t kMostTerms = 4096;
   if (amx::available())
     return desc.k <= (in_blocks ? kBlockDepth : kMostTerms) ||
            (desc.out == DType::f32 && !in_blocks);
 #endif
   constexpr int64_t kFewTerms = 32;
   return in_blocks && desc.k <= kFewTerms;
+}
+
+bool gemm_bf16_blocks_are_rows(const Gemm& desc) {
+  constexpr int64_t kManyRows = 256;  // W is packed once for all of them
+  return gemm_bf16_fits(desc) && desc.k <= kMostTerms && desc.m >= kManyRows &&
+         divide_up(desc.n, kSide) * divide_up(desc.k, 2) * kSide <= kPanelPairs - 8 * kSquare;
 }
 
 void gemm_bf16(const Gemm& desc, const void* a, const void* b, const void* bias, void* c,
@@ -428,6 +437,7 @@ void gemm_bf16(const Gemm& desc, const void* a, const void* b, const void* bias,
 
 #else
 bool gemm_bf16_fits(const Gemm&, bool) { return false; }
+bool gemm_bf16_blocks_are_rows(const Gemm&) { return false; }
 void gemm_bf16(const Gemm&, const void*, const void*, const void*, void*, const GemmBatch&,
     const TakeBlock*) {}
 #endif

@@ -141,6 +141,13 @@ void run(const Call& call, const ProductChainAttrs& end) {
   if (bias.defined()) whole.bias = bias.dtype();
   const int64_t a_row = int64_t(size_of(a.dtype)) * (a.trans ? 1 : a.ld);
   constexpr bool kInPlace = std::is_same_v<T, V>;
+  const void* const shift = bias.defined() ? bias.raw() : nullptr;
+  if (!kInPlace && gemm_blocks_are_rows(whole)) {
+    const auto take = [&](const GemmBlock& block) {
+      steps(static_cast<const V*>(block.c), block.ld, block.i, block.rows);
+    };
+    return gemm_blocks(whole, a.data, b.data, std::ref(take), shift);
+  }
   for_panels(rows, cols * int64_t(sizeof(V)), kInPlace, [&](int64_t first, int64_t n) {
     V* sums = nullptr;
     int64_t step = cols;
@@ -153,8 +160,7 @@ void run(const Call& call, const ProductChainAttrs& end) {
     Gemm panel = whole;
     panel.m = n;
     panel.ldc = std::max<int64_t>(step, 1);
-    gemm(panel, static_cast<const char*>(a.data) + first * a_row, b.data,
-        bias.defined() ? bias.raw() : nullptr, sums);
+    gemm(panel, static_cast<const char*>(a.data) + first * a_row, b.data, shift, sums);
     steps(sums, step, first, n);
   });
 }

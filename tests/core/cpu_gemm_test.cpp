@@ -88,8 +88,8 @@ const Way kWays[] = {
         }},
     {"in blocks",
         [](const Gemm& d, const void* a, const void* b, const void* bias, void* c) {
-          if (bias) return false;
-          gemm_blocks(d, a, b, [&](const GemmBlock& block) { put(d, block, c); });
+          gemm_blocks(
+              d, a, b, [&](const GemmBlock& block) { put(d, block, c); }, bias);
           return true;
         }},
 };
