@@ -200,7 +200,7 @@ template <int R, int C> void multiply(const Block& block) {
 }
 void multiply(const Block& block, bool two_rows, bool two_panels) {
   if (two_rows) return two_panels ? multiply<2, 2>(block) : multiply<2, 1>(block);
-  two_panels ? multiply<1, 2>(block) : multiply<1, 1>(block);
+  return two_panels ? multiply<1, 2>(block) : multiply<1, 1>(block);
 }
 
 // Where results go: C, or a block of it that is taken, from row i0 and column j0 on.
@@ -217,8 +217,8 @@ struct Result {
   // `skip` of them are there already.
   void put(const float* from, int64_t i, int64_t j, int64_t rows, int64_t columns, bool turned,
       int64_t skip) const {
-    type == DType::f32 ? put<float>(from, i, j, rows, columns, turned, skip)
-                       : put<bf16>(from, i, j, rows, columns, turned, skip);
+    if (type == DType::f32) return put<float>(from, i, j, rows, columns, turned, skip);
+    put<bf16>(from, i, j, rows, columns, turned, skip);
   }
 
  private:
@@ -293,8 +293,11 @@ void run(const Parts& parts, const Result& result, int64_t from, int64_t count, 
                       there = std::min(kSide, columns.count - j);
         const float* const sums = piece.sums + (2 * r + c) * kSquare;
         const int64_t skip = from + (piece.tile + r) * tile_rows - i;
-        turned ? to.put(sums, j, i, there, tile_rows, true, skip)
-               : to.put(sums, i, j, tile_rows, there, false, skip);
+        if (turned) {
+          to.put(sums, j, i, there, tile_rows, true, skip);
+        } else {
+          to.put(sums, i, j, tile_rows, there, false, skip);
+        }
       }
     }
   };
