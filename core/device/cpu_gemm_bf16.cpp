@@ -374,8 +374,12 @@ void share(const Parts& parts, const Result& result, const TakeBlock* take) {
   if (by_rows && panels >= num_threads() && !take)
     by_rows = turned ? long_parts(rows.count) && of_columns < of_rows
                      : !long_parts(columns.count) || of_columns <= of_rows;
+  // In simple operations, or bytes of rows that are read where they lie: of a weight each thread
+  // then meets those that it has updated.
   const int64_t all = by_rows ? tiles : panels,
-                cost = std::max<int64_t>(1, rows.count * columns.count * (rows.k / 64 + 3) / all);
+                reads = by_rows && rows.along_k ? 2 * rows.k * rows.count : 0,
+                cost = std::max<int64_t>(
+                    1, (reads + rows.count * columns.count * (rows.k / 64 + 3)) / all);
   parallel_for(all, grain_of(cost), [&](int64_t begin, int64_t end) {
     const int64_t from = begin * kSide, count = std::min(end * kSide, rows.count) - from;
     if (by_rows) return run(parts, result, from, count, 0, panels, take);
