@@ -1,10 +1,11 @@
 // Matrix products on the CPU: C[m, n] = A B (+ bias over columns), by oneDNN, with own kernels for
-// small shapes, where those are faster, and for all of bf16 where the processor has no instructions
-// for it; f64, and f32 in a build without oneDNN, by Eigen. The sums' order never depends on the
-// number of threads in the own kernels; in oneDNN it may. A is [m, k] or, transposed, stored [k,
-// m]; B is [k, n] or, transposed, stored [n, k]. Leading dims count elements of the stored rows.
-// Operands are both f32, f64 or bf16; bf16 accumulates in f32 and may store f32. Thread-safe;
-// threads by parallel.h.
+// small shapes, where those are faster, and for bf16, by AMX or where the processor has no
+// instructions for it; f64, and f32 in a build without oneDNN, by Eigen. The sums' order never
+// depends on the number of threads in the own kernels; in oneDNN it may. A is [m, k] or,
+// transposed, stored [k, m]; B is [k, n] or, transposed, stored [n, k]. Leading dims count elements
+// of the stored rows. Operands are both f32, f64 or bf16; bf16 accumulates in f32 and may store
+// f32, and a processor's instructions for it take numbers below 2^-126 as 0. Thread-safe; threads
+// by parallel.h.
 #pragma once
 
 #include <compare>
