@@ -529,15 +529,18 @@ constexpr int64_t kCachedOperands = 32 << 10,  // elements of both operands: 128
 bool operands_are_cached(const Gemm& desc) { return (desc.m + desc.n) * desc.k <= kCachedOperands; }
 
 // Where packing pays: B transposed costs a shuffle per number, the dots one per sum; else it makes
-// whole vectors of the last columns and near lines of long rows, which many rows of C pay, and few
-// where so many of a column's lines meet in one set of the cache that they cannot be fetched ahead
-// (24 x 1024 of 1024 terms: 0.65).
+// near lines of long rows, which many rows of C pay, and few where so many of a column's lines meet
+// in one set of the cache that they cannot be fetched ahead (24 x 1024 of 1024 terms: 0.65); and
+// whole vectors of the last columns, by AVX-512, which has masks for them, only where many rows
+// have no other columns (Sapphire Rapids: 10 x 784 of 16 to 128 terms without it in 0.5).
 bool is_packed(const Gemm& desc) {
+  constexpr bool kMasks = kTileCols == 64;
+  const bool many = desc.m > 4 * kTileRows;
   if (desc.trans_b)
     return desc.trans_a || desc.m > kDotMost || (desc.m > 8 && desc.k <= 128 && desc.n >= 48);
   if (desc.m <= kTileRows) return false;
-  return is_outer(desc) || desc.n % kTileCols != 0 || is_dense(desc) ||
-         (desc.m > 4 * kTileRows && desc.ldb >= 256) ||
+  return is_outer(desc) || is_dense(desc) || (many && desc.ldb >= 256) ||
+         (desc.n % kTileCols != 0 && (!kMasks || (many && desc.n < kTileCols))) ||
          (desc.ldb % 512 == 0 && desc.k > kMostFetched) ||
          (desc.m >= 192 && desc.k >= 64 && !desc.trans_a);
 }
@@ -565,6 +568,10 @@ bool gemm_small_fits(const Gemm& desc) {
   const auto& [m, n, k, trans_a, trans_b, lda, ldb, ldc, in, out, bias] = desc;
   if (in != DType::f32 || bias != DType::f32) return false;
   const int64_t products = m * n * k, thin = std::min(m, n);
+#if defined(__AVX512F__)  // few rows do not pay for panels of long ones (64 x 784 of 128
+                          // terms: 1.16)
+  if (!trans_b && m > 4 * kTileRows && m <= 64 && n >= 512 && k > kBlockTerms) return false;
+#endif
   if (k <= 128 && products <= 1 << 24) return true;
 #if defined(__AVX2__) && !defined(__AVX512F__)
   if (products <= 1 << 26 && (!trans_b || m >= 192)) return true;

@@ -106,7 +106,7 @@ constexpr int64_t kUnit = 12, kPart = 4;
 // for the panels of x that it makes: it makes all of them (64 x 784 of 1024 terms took a sixth more
 // on two threads).
 bool shares_rows(Operands layer) {
-  constexpr int64_t kLong = 1 << 20, kAlone = 1 << 17, kPays = 64;
+  constexpr int64_t kLong = 1 << 20, kAlone = 1 << 17, kPays = 72;
   const int64_t rows = layer[kWeight].size(0), terms = layer[kDy].size(0),
                 work = layer[kWeight].numel() * terms;
   if (!MatrixView::takes(layer[kX]) ||
