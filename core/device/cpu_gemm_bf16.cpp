@@ -45,6 +45,9 @@ struct Operand {
   int64_t ld, count, k;
   bool along_k;
 
+  // Shuffles for a pair of numbers: woven one, turned two.
+  int64_t cost_of_rows() const { return along_k ? 0 : 3 * count; }
+  int64_t cost_of_panels() const { return (along_k ? 2 : 1) * count; }
   // 16 rows of 16 pairs, from row or column `from` and pair q on.
   void pack_rows(int64_t from, int64_t q, uint32_t* to) const { square(from, q, true, kSide, to); }
   // Panels, each of `pairs` rows of 16, from column `from` on; of an operand across k along its
@@ -102,15 +105,14 @@ struct Parts {
   int64_t chunks, pairs;
 };
 
-// In the order that costs less, by shuffles: a pair woven takes one, turned two, a sum turned
-// eight.
+// In the order that costs fewer shuffles, of which a sum that is turned takes eight.
 Parts parts_of(const Gemm& d, const void* a, const void* b, bool in_blocks) {
   const int64_t all = divide_up(d.k, 2), chunks = divide_up(all, kSide);
   Parts parts{{static_cast<const bf16*>(a), d.lda, d.m, d.k, !d.trans_a},
       {static_cast<const bf16*>(b), d.ldb, d.n, d.k, d.trans_b}, false, chunks,
       divide_up(all, chunks)};
   const auto cost = [&](const Operand& rows, const Operand& columns) {
-    return d.k * ((rows.along_k ? 0 : 3 * rows.count) + (columns.along_k ? 2 : 1) * columns.count);
+    return d.k * (rows.cost_of_rows() + columns.cost_of_panels());
   };
   parts.turned = !in_blocks &&
                  cost(parts.columns, parts.rows) + 8 * d.m * d.n < cost(parts.rows, parts.columns);
@@ -365,8 +367,7 @@ void share(const Parts& parts, const Result& result, const TakeBlock* take) {
   constexpr int64_t kLong = 1024;  // bytes
   const auto& [rows, columns, turned, chunks, pairs] = parts;
   const int64_t tiles = divide_up(rows.count, kSide), panels = divide_up(columns.count, kSide),
-                of_rows = rows.along_k ? 0 : 3 * rows.count,
-                of_columns = columns.count * (columns.along_k ? 2 : 1);
+                of_rows = rows.cost_of_rows(), of_columns = columns.cost_of_panels();
   const auto long_parts = [&](int64_t n) {
     return n * int64_t(size_of(result.type)) >= kLong * num_threads();
   };
