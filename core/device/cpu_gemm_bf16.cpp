@@ -36,7 +36,6 @@ constexpr int64_t kSide = 16, kSquare = kSide * kSide;  // of pairs, or of sums
 // are f32; at most, of a gradient in blocks; at most, of what is rounded.
 constexpr int64_t kPanelPairs = 384 << 10, kDepth = 1024, kBlockDepth = 512, kMostTerms = 4096;
 
-int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
 __mmask16 first(int64_t n) { return static_cast<__mmask16>(n >= kSide ? 0xffff : (1 << n) - 1); }
 
 // The m rows of A, or the n columns of B.

@@ -1,6 +1,7 @@
 // Vectors of the CPU's registers for kernels: as many numbers side by side as there is room for.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,9 @@ inline constexpr int kVectorBytes = 32;
 #else
 inline constexpr int kVectorBytes = 16;
 #endif
+// How many vectors, or tiles, n things take.
+inline int64_t divide_up(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
 template <class V> inline constexpr int kLanesOf = kVectorBytes / int(sizeof(V));
 template <class V, int kCount> struct VectorOf {
   typedef V type __attribute__((vector_size(kCount * sizeof(V)), may_alias));

@@ -18,8 +18,6 @@
 
 namespace sinter::conv {
 
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Sizes may be those of a convolution or, turned round, of its input's gradient.
 struct Correlation : Conv2dSizes {
   int64_t spread_h = 1, spread_w = 1;
